@@ -1,0 +1,54 @@
+"""spellonce: the two-level open-vocabulary language model of Mielke & Eisner (AAAI 2019).
+
+>>> import spellonce
+>>> spellonce.tokenize("Spell once, summon anywhere.")
+'Spell once ⇹, summon anywhere ⇹.'
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from spellonce.errors import ConfigError, DataError, RunError, SpellOnceError
+    from spellonce.evaluation import TokenScores
+    from spellonce.model import Model, load
+    from spellonce.tokenizer import detokenize, tokenize
+
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "Model",
+    "RunError",
+    "SpellOnceError",
+    "TokenScores",
+    "detokenize",
+    "load",
+    "tokenize",
+]
+
+# Imported when first used: `import spellonce` itself needs no torch.
+_HOME = {
+    "ConfigError": "errors",
+    "DataError": "errors",
+    "Model": "model",
+    "RunError": "errors",
+    "SpellOnceError": "errors",
+    "TokenScores": "evaluation",
+    "detokenize": "tokenizer",
+    "load": "model",
+    "tokenize": "tokenizer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"spellonce.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'spellonce' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

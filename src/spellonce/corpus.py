@@ -1,0 +1,267 @@
+"""Data sets on disk: where they are, how they are split, and their encoding into type ids.
+
+A data set is a folder with `train.txt`, `valid.txt` and `test.txt`, or any text files, which are
+then split here. Counting and encoding stream over lines; the encoded training text is a
+memory-mapped array of type ids, so that a corpus larger than memory trains.
+
+No torch here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import platformdirs
+from numpy.typing import NDArray
+
+from spellonce import lexicon as lexicons
+from spellonce.errors import ConfigError, DataError
+from spellonce.lexicon import Lexicon
+from spellonce.text import EOS, TextFormat, training_tokens
+
+SPLITS = ("train", "valid", "test")
+HELD_OUT = 0.05
+"""The part of a text that is kept for validation, and as much again for the test."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Bytes `start` to `stop` of a file."""
+
+    path: Path
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of one split: segments of files, one after another."""
+
+    segments: tuple[Segment, ...]
+
+    def lines(self, digest: Any = None) -> Iterator[str]:
+        """The lines, each with its `\\n` but perhaps the last. `digest` is fed their bytes.
+
+        Where a file does not end in a line break and another follows, one is put between them.
+        """
+        for number, segment in enumerate(self.segments):
+            is_last = number + 1 == len(self.segments)
+            try:
+                yield from _segment_lines(segment, digest, close=not is_last)
+            except OSError as error:
+                raise DataError(f"cannot read {segment.path}: {error.strerror}") from error
+
+    def n_bytes(self) -> int:
+        """Size in bytes."""
+        return sum(segment.stop - segment.start for segment in self.segments)
+
+    def sha256(self) -> str:
+        """Checksum of the text."""
+        digest = hashlib.sha256()
+        for _ in self.lines(digest):
+            pass
+        return digest.hexdigest()
+
+
+def _segment_lines(segment: Segment, digest: Any, *, close: bool) -> Iterator[str]:
+    with segment.path.open("rb") as file:
+        place = file.seek(segment.start)
+        while place < segment.stop:
+            raw = file.readline(segment.stop - place)
+            if not raw:
+                raise DataError(f"{segment.path} has become shorter while it was read")
+            try:
+                line = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{segment.path} is not valid UTF-8 (byte {place + error.start}): "
+                    "convert it first, e.g. with iconv -t utf-8"
+                ) from error
+            place += len(raw)
+            if place == segment.stop and close and not line.endswith("\n"):
+                line, raw = line + "\n", raw + b"\n"
+            if digest is not None:
+                digest.update(raw)
+            yield line
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Three splits of text and the way to read them."""
+
+    name: str
+    splits: dict[str, Source]
+    format: TextFormat
+
+    def split(self, name: str) -> Source:
+        """One of the splits."""
+        if name not in self.splits:
+            has = ", ".join(self.splits) or "none"
+            raise DataError(f"{self.name} has no {name} split (it has {has})")
+        return self.splits[name]
+
+
+def data_folders() -> list[Path]:
+    """Where `--dataset NAME` looks for a folder NAME."""
+    shared = os.environ.get("SPELLONCE_DATA")
+    return [*([Path(shared)] if shared else []), platformdirs.user_cache_path("spellonce") / "data"]
+
+
+def find_dataset(name: str) -> Dataset:
+    """The data set of that name."""
+    folders = data_folders()
+    for folder in folders:
+        if (folder / name).is_dir():
+            return open_folder(folder / name)
+    looked = " or ".join(str(folder) for folder in folders)
+    raise DataError(f"no data set {name!r} in {looked}: set SPELLONCE_DATA to where its folder is")
+
+
+def open_folder(folder: Path) -> Dataset:
+    """A data set from a folder with `train.txt` and, if they are there, the other splits."""
+    splits = {name: folder / f"{name}.txt" for name in SPLITS if (folder / f"{name}.txt").is_file()}
+    if "train" not in splits:
+        raise DataError(f"{folder} has no train.txt: a data set has train.txt, valid.txt, test.txt")
+    sources = {name: Source((_whole(path),)) for name, path in splits.items()}
+    if "valid" not in sources:
+        raise DataError(f"{folder} has no valid.txt: to have one text split, name the file itself")
+    return Dataset(folder.name, sources, _read_format(folder / "dataset.toml"))
+
+
+def open_files(paths: Sequence[Path]) -> Dataset:
+    """A data set from text files (or one folder): the end of each is held out."""
+    if len(paths) == 1 and paths[0].is_dir():
+        return open_folder(paths[0])
+    parts = [_split_segment(_whole(path)) for path in paths]
+    sources = {
+        name: Source(tuple(part[i] for part in parts if part[i].stop > part[i].start))
+        for i, name in enumerate(SPLITS)
+    }
+    for name in ("train", "valid"):
+        if not sources[name].segments:
+            raise DataError(f"{paths[0]} is too short to be split: {name} would be empty")
+    return Dataset(paths[0].stem, sources, TextFormat())
+
+
+def _whole(path: Path) -> Segment:
+    if path.is_dir():
+        raise DataError(f"{path} is a folder: give files, or one folder with train.txt")
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    if size == 0:
+        raise DataError(f"{path} is empty: there is nothing to read")
+    return Segment(path, 0, size)
+
+
+def _split_segment(whole: Segment) -> list[Segment]:
+    """Train, valid and test as contiguous parts, cut after a line break if one is near."""
+    size = whole.stop
+    try:
+        with whole.path.open("rb") as file:
+            cuts = [0]
+            for part in (1 - 2 * HELD_OUT, 1 - HELD_OUT):
+                want = int(size * part)
+                file.seek(want)
+                # Up to a fifth of what is held out may go to find the end of a line, or a space.
+                ahead = file.read(max(int(size * HELD_OUT / 5), 1))
+                cut = next((want + i + 1 for c in b"\n " if (i := ahead.find(c)) >= 0), None)
+                if cut is None:
+                    inside = next((i for i, byte in enumerate(ahead) if byte & 0xC0 != 0x80), 0)
+                    cut = want + inside
+                cuts.append(max(cut, cuts[-1]))
+    except OSError as error:
+        raise DataError(f"cannot read {whole.path}: {error.strerror}") from error
+    return [Segment(whole.path, a, b) for a, b in zip(cuts, [*cuts[1:], size], strict=True)]
+
+
+def _read_format(path: Path) -> TextFormat:
+    if not path.is_file():
+        return TextFormat()
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise DataError(f"cannot read {path}: {error}") from error
+    unknown = set(settings) - {field.name for field in fields(TextFormat)}
+    if unknown:
+        raise ConfigError(f"{path}: unknown setting {', '.join(sorted(unknown))}")
+    return replace(TextFormat(), **settings)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The training text as type ids, on disk, with what was counted on the way."""
+
+    lexicon: Lexicon
+    n_tokens: int
+    n_chars: int
+    n_bytes: int
+    n_other: int
+    """Characters that became ◇."""
+    sha256: str
+
+
+def encode(
+    source: Source,
+    fmt: TextFormat,
+    path: Path,
+    *,
+    vocab_size: int | None = None,
+    min_char_count: int = 25,
+    progress: Callable[[int], None] = lambda n_bytes: None,
+) -> Encoded:
+    """Counts the types of a text and writes its type ids (int32, little-endian) to `path`.
+
+    One pass over the text: raw types are numbered as they come, and renumbered by frequency in
+    the file when all counts are known.
+    """
+    number: dict[str, int] = {}
+    counts: list[int] = []
+    digest = hashlib.sha256()
+    n_tokens = n_chars = n_bytes = 0
+    has_words = False
+    with path.open("wb") as out:
+        block: list[int] = []
+        for line in source.lines(digest):
+            n_chars += len(line)
+            n_bytes += len(line.encode())
+            has_words = has_words or not line.isspace()
+            ended = line.endswith("\n")
+            for token in training_tokens(line[:-1] if ended else line, fmt) + [EOS] * ended:
+                raw_id = number.setdefault(token, len(number))
+                if raw_id == len(counts):
+                    counts.append(0)
+                counts[raw_id] += 1
+                block.append(raw_id)
+            if len(block) > 1 << 18:
+                np.array(block, dtype="<i4").tofile(out)
+                n_tokens += len(block)
+                block.clear()
+                progress(n_bytes)
+        np.array(block, dtype="<i4").tofile(out)
+        n_tokens += len(block)
+    if not has_words:
+        raise DataError(f"{source.segments[0].path} has only white space: there are no words in it")
+    raw_counts = dict(zip(number, counts, strict=True))
+    built = lexicons.build(raw_counts, vocab_size=vocab_size, min_char_count=min_char_count)
+    ids = np.memmap(path, dtype="<i4", mode="r+")
+    for start in range(0, n_tokens, 1 << 22):
+        ids[start : start + (1 << 22)] = built.type_ids[ids[start : start + (1 << 22)]]
+    ids.flush()
+    return Encoded(
+        built.lexicon, n_tokens, n_chars, n_bytes, built.n_other, digest.hexdigest()
+    )
+
+
+def open_ids(path: Path) -> NDArray[np.int32]:
+    """The memory-mapped type ids that `encode` wrote."""
+    ids: NDArray[np.int32] = np.memmap(path, dtype="<i4", mode="r")
+    return ids

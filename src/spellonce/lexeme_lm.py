@@ -1,0 +1,181 @@
+"""p_LM: an AWD-LSTM over lexemes (paper §4.1; Merity et al. 2018).
+
+The last layer is as wide as the embeddings, which are tied to the softmax, so a hidden state lives
+where the embeddings live and the speller can read either.
+
+Randomness is an argument: with a generator every dropout is on, without one there is none, and
+the result is a function of its arguments alone. State is an argument too.
+
+    T window, B rails, V lexemes, D embedding, H hidden
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from spellonce.errors import ConfigError
+from spellonce.softmax import LexemeTable
+
+LSTMState = tuple[Tensor, Tensor]
+"""(h, c), each (1, B, H)"""
+State = list[LSTMState]
+"""One `LSTMState` per layer"""
+
+
+@dataclass(frozen=True)
+class LexemeLMConfig:
+    """The lexeme LM. The defaults are the paper's."""
+
+    n_embed: int = 400
+    """Width of the embeddings and of the hidden state that predicts."""
+    n_hidden: int = 1150
+    """Width of the layers below the last."""
+    n_layers: int = 3
+    """LSTM layers."""
+    drop_embed: float = 0.1
+    """Share of lexemes whose embedding is dropped, everywhere in a window."""
+    drop_input: float = 0.65
+    """Dropout on the embeddings that enter the first layer."""
+    drop_hidden: float = 0.2
+    """Dropout between layers."""
+    drop_output: float = 0.4
+    """Dropout on the last layer, before the softmax."""
+    drop_recurrent: float = 0.5
+    """Dropout on the recurrent weights themselves (DropConnect)."""
+    cuts: tuple[int, ...] = ()
+    """Lexeme ids at which the softmax is split by frequency; none is the exact full softmax."""
+    unigram_bias: bool = False
+    """Start the softmax from the training frequencies instead of from the uniform distribution."""
+
+    def __post_init__(self) -> None:
+        for name in ("n_embed", "n_hidden", "n_layers"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"lm.{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("drop_embed", "drop_input", "drop_hidden", "drop_output", "drop_recurrent"):
+            check_dropout(f"lm.{name}", getattr(self, name))
+        if any(cut < 2 for cut in self.cuts):
+            raise ConfigError(f"lm.cuts must be 2 or more (UNK and EOS stay in front): {self.cuts}")
+
+
+def check_dropout(name: str, p: float) -> None:
+    """Refuses what is no share."""
+    if not 0 <= p < 1:
+        raise ConfigError(f"{name} must be at least 0 and below 1, got {p}")
+
+
+def dropout(x: Tensor, p: float, generator: torch.Generator | None, shape: tuple[int, ...]) -> Tensor:
+    """x with a share p of it dropped, by a mask of the given (broadcast) shape; E[result] = x."""
+    if generator is None or p == 0:
+        return x
+    keep = torch.rand(shape, generator=generator, device=x.device, dtype=x.dtype) >= p
+    return x * keep.to(x.dtype).div_(1 - p)
+
+
+class LSTMLayer(nn.Module):
+    """One LSTM layer whose recurrent weights can be dropped, functionally.
+
+    The weights are arguments of `torch.lstm`, so a dropped copy is used and nothing is patched.
+    Parameters are named and laid out as in `nn.LSTM`.
+    """
+
+    def __init__(self, n_input: int, n_hidden: int) -> None:
+        super().__init__()
+        self.n_hidden = n_hidden
+        self.weight_ih = nn.Parameter(torch.empty(4 * n_hidden, n_input))
+        self.weight_hh = nn.Parameter(torch.empty(4 * n_hidden, n_hidden))
+        self.bias_ih = nn.Parameter(torch.empty(4 * n_hidden))
+        self.bias_hh = nn.Parameter(torch.empty(4 * n_hidden))
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """As `nn.LSTM` does."""
+        bound = self.n_hidden**-0.5
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.uniform_(-bound, bound, generator=generator)
+
+    def zero_state(self, n_rails: int) -> LSTMState:
+        """The state before anything was read."""
+        zero = self.weight_hh.new_zeros(1, n_rails, self.n_hidden)
+        return zero, zero
+
+    def forward(
+        self,
+        x: Tensor,
+        state: LSTMState,
+        p_recurrent: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, LSTMState]:
+        """(T, B, n_input) → (T, B, n_hidden)"""
+        recurrent = dropout(self.weight_hh, p_recurrent, generator, tuple(self.weight_hh.shape))
+        weights = [self.weight_ih, recurrent, self.bias_ih, self.bias_hh]
+        out, h, c = torch.lstm(
+            x, list(state), weights, True, 1, 0.0, torch.is_grad_enabled(), False, False
+        )
+        return out, (h, c)
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """What a window leaves behind."""
+
+    states: Tensor
+    """h_i, the state that predicts w_i, as it is.  (T, B, D)"""
+    dropped: Tensor
+    """The same after the output dropout: what the softmax reads in training.  (T, B, D)"""
+
+    def activation_penalty(self, alpha: float, beta: float) -> Tensor:
+        """α·AR + β·TAR: small activations, slow changes (Merity et al. 2017)."""
+        penalty = alpha * self.dropped.square().mean()
+        if len(self.states) > 1:
+            penalty = penalty + beta * (self.states[1:] - self.states[:-1]).square().mean()
+        return penalty
+
+
+class LexemeLM(nn.Module):
+    """ids and state → hidden states, and the table that turns them into distributions."""
+
+    def __init__(self, config: LexemeLMConfig, n_lexemes: int) -> None:
+        super().__init__()
+        self.config = config
+        self.table = LexemeTable(n_lexemes, config.n_embed, config.cuts)
+        widths = [config.n_embed, *[config.n_hidden] * (config.n_layers - 1), config.n_embed]
+        self.layers = nn.ModuleList(
+            LSTMLayer(a, b) for a, b in zip(widths, widths[1:], strict=False)
+        )
+
+    def initialise(self, generator: torch.Generator, counts: Tensor | None = None) -> None:
+        """Seeded weights; `counts` are the lexemes' in training."""
+        self.table.initialise(generator, counts if self.config.unigram_bias else None)
+        for layer in self.layers:
+            cast(LSTMLayer, layer).initialise(generator)
+
+    def zero_state(self, n_rails: int) -> State:
+        """The state before anything was read."""
+        return [cast(LSTMLayer, layer).zero_state(n_rails) for layer in self.layers]
+
+    def forward(
+        self, ids: Tensor, state: State, generator: torch.Generator | None = None
+    ) -> tuple[Hidden, State]:
+        """Reads ids (T, B); the hidden state at t has read ids[: t + 1]."""
+        c = self.config
+        x = self._embed(ids, generator)  # (T, B, D)
+        x = dropout(x, c.drop_input, generator, (1, *x.shape[1:]))
+        new_state: State = []
+        for i, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True)):
+            if i > 0:
+                x = dropout(x, c.drop_hidden, generator, (1, *x.shape[1:]))
+            x, layer_state = layer(x, layer_state, c.drop_recurrent, generator)
+            new_state.append(layer_state)
+        return Hidden(x, dropout(x, c.drop_output, generator, (1, *x.shape[1:]))), new_state
+
+    def _embed(self, ids: Tensor, generator: torch.Generator | None) -> Tensor:
+        rows = cast(Tensor, self.table(ids))
+        if generator is None or self.config.drop_embed == 0:
+            return rows
+        ones = rows.new_ones(self.table.n_lexemes)
+        kept = dropout(ones, self.config.drop_embed, generator, tuple(ones.shape))
+        return rows * kept[ids].unsqueeze(-1)

@@ -1,0 +1,293 @@
+"""The lexicon: which lexemes there are, how they are spelled, how often they were seen.
+
+Type ids run by falling frequency, after UNK and EOS. The first `n_lexemes` types are lexemes; the
+others of the training text are *novel* to the model: they are UNK to the lexeme LM and spelled by
+the speller. Counts are kept for all, because the frequency bins of the paper (table 1) need them.
+
+Characters seen fewer than `min_char_count` times are `◇` (paper, §4.1). A literal ◇ in a text is
+such a character too, so nothing is ever mistaken for the placeholder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spellonce.errors import RunError
+from spellonce.text import EOS, UNSPELLED
+
+UNK_ID = 0
+EOS_ID = 1
+N_SPECIAL = 2
+
+OTHER = "◇"
+"""Stands for every character that is not in the alphabet."""
+BOUNDARY_SYMBOL = 0
+"""BOW as an input of the speller, EOW as an output."""
+OTHER_SYMBOL = 1
+
+N_SCALAR_VALUES = 1_112_064
+"""All that a Unicode character can be."""
+
+
+class Alphabet:
+    """The characters that spellings are made of.
+
+    >>> a = Alphabet("abn")
+    >>> a.replace("naïve"), a.encode("ban").tolist(), len(a)
+    ('na◇◇◇', [3, 2, 4], 5)
+    """
+
+    def __init__(self, chars: Iterable[str]) -> None:
+        self.chars = tuple(chars)
+        self._symbol = {char: i + 2 for i, char in enumerate(self.chars)}
+        if OTHER in self._symbol or len(self._symbol) != len(self.chars):
+            raise RunError(f"an alphabet has each character once, and never {OTHER}")
+
+    def __len__(self) -> int:
+        """Symbols of the speller: the characters, ◇, and the word boundary."""
+        return len(self.chars) + 2
+
+    @property
+    def other_nats(self) -> float:
+        """What a lossless coder pays to say which character a ◇ was."""
+        return float(np.log(N_SCALAR_VALUES - len(self.chars)))
+
+    def replace(self, word: str) -> str:
+        """The word with ◇ for every character that is not in the alphabet."""
+        known = self._symbol
+        if all(char in known for char in word):
+            return word
+        return "".join(char if char in known else OTHER for char in word)
+
+    def encode(self, word: str) -> NDArray[np.int32]:
+        """The symbols of a word, without boundaries."""
+        get = self._symbol.get
+        return np.fromiter((get(char, OTHER_SYMBOL) for char in word), np.int32, len(word))
+
+    def decode(self, symbols: Iterable[int]) -> str:
+        """The word of some symbols, without boundaries."""
+        return "".join(OTHER if s == OTHER_SYMBOL else self.chars[s - 2] for s in symbols)
+
+
+@dataclass(frozen=True)
+class Spellings:
+    """Many spellings, end to end.
+
+    >>> s = Spellings.of(Alphabet("ab"), ["ab", "", "b"])
+    >>> s.lengths().tolist(), s[2].tolist()
+    ([2, 0, 1], [3])
+    """
+
+    symbols: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, alphabet: Alphabet, words: Sequence[str]) -> Spellings:
+        """Encodes the words."""
+        offsets = np.zeros(len(words) + 1, dtype=np.int64)
+        np.cumsum([len(word) for word in words], out=offsets[1:])
+        return cls(alphabet.encode("".join(words)), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> NDArray[np.int32]:
+        return self.symbols[self.offsets[i] : self.offsets[i + 1]]
+
+    def lengths(self) -> NDArray[np.int64]:
+        """How many symbols each has."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: NDArray[np.integer[Any]], limit: int | None = None) -> Spellings:
+        """Some of them, in the order given, each cut after `limit` symbols.
+
+        >>> s = Spellings.of(Alphabet("ab"), ["ab", "", "b"]).take(np.array([2, 0]), limit=1)
+        >>> s.symbols.tolist(), s.offsets.tolist()
+        ([3, 2], [0, 1, 2])
+        """
+        lengths = self.lengths()[rows]
+        if limit is not None:
+            lengths = np.minimum(lengths, limit)
+        offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        shift = np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        return Spellings(self.symbols[shift + np.arange(offsets[-1])], offsets)
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """All training types by falling frequency; the first `n_lexemes` of them can be summoned."""
+
+    alphabet: Alphabet
+    types: tuple[str, ...]
+    """Spelling of each type after ◇; UNK and EOS, which have none, come first."""
+    counts: NDArray[np.int64]
+    """Training count of each type; UNK's is that of the tokens without a spelling."""
+    n_lexemes: int
+    _id: Mapping[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.types[:N_SPECIAL] != (UNSPELLED, EOS) or len(self.types) != len(self.counts):
+            raise RunError("a lexicon begins with UNK and EOS and has a count for each type")
+        if not N_SPECIAL <= self.n_lexemes <= len(self.types):
+            raise RunError(f"{self.n_lexemes} lexemes out of {len(self.types)} types cannot be")
+        object.__setattr__(self, "_id", {word: i for i, word in enumerate(self.types)})
+
+    def type_id(self, token: str) -> int | None:
+        """The id of a token's type, lexeme or not; None for one never seen in training."""
+        return self._id.get(self.alphabet.replace(token) if token != EOS else EOS)
+
+    def lexeme_id(self, token: str) -> int:
+        """The id of the lexeme that the token is, or UNK.
+
+        >>> lexicon = Lexicon(Alphabet("ab"), ("", "\\n", "ab", "b"), np.array([0, 1, 5, 2]), 3)
+        >>> lexicon.lexeme_id("ab"), lexicon.lexeme_id("b"), lexicon.type_id("b")
+        (2, 0, 3)
+        """
+        type_id = self.type_id(token)
+        return UNK_ID if type_id is None or type_id >= self.n_lexemes else type_id
+
+    def encode(self, tokens: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Lexeme ids of tokens of a text to be scored, and the training counts of their types."""
+        type_ids = np.fromiter(
+            (-1 if (t := self.type_id(token)) is None else t for token in tokens),
+            np.int64, len(tokens),
+        )  # fmt: skip
+        counts = np.where(type_ids < 0, 0, self.counts[type_ids])
+        known = (type_ids >= 0) & (type_ids < self.n_lexemes)
+        return np.where(known, type_ids, UNK_ID), counts
+
+    def spellings(self) -> Spellings:
+        """The spellings of all types; UNK's and EOS's are empty."""
+        words = ["" if i < N_SPECIAL else word for i, word in enumerate(self.types)]
+        return Spellings.of(self.alphabet, words)
+
+
+@dataclass(frozen=True)
+class Build:
+    """A lexicon fresh from counting, and how it names the raw types that were counted."""
+
+    lexicon: Lexicon
+    type_ids: NDArray[np.int32]
+    """Type id of each raw type, in the order of the counts given to `build`."""
+    n_other: int
+    """Characters of the training text that became ◇."""
+
+
+def build(
+    raw_counts: Mapping[str, int], *, vocab_size: int | None = None, min_char_count: int = 25
+) -> Build:
+    """Makes a lexicon from the counts of raw types (`EOS` and `UNSPELLED` among them).
+
+    `vocab_size` counts EOS but not UNK; None takes all types.
+
+    >>> lexicon = build({"a": 3, "b": 1, "\\n": 2}, vocab_size=2, min_char_count=1).lexicon
+    >>> lexicon.types, lexicon.n_lexemes
+    (('', '\\n', 'a', 'b'), 3)
+    """
+    char_counts: dict[str, int] = {}
+    for word, count in raw_counts.items():
+        if word != EOS:
+            for char in word:
+                char_counts[char] = char_counts.get(char, 0) + count
+    frequent = [c for c, n in char_counts.items() if n >= min_char_count and c != OTHER]
+    alphabet = Alphabet(sorted(frequent, key=lambda c: (-char_counts[c], c)))
+    kept = sum(char_counts[c] for c in alphabet.chars)
+
+    counts: dict[str, int] = {}
+    renamed: list[str] = []
+    for word, count in raw_counts.items():
+        renamed.append(word if word == EOS else alphabet.replace(word))
+        counts[renamed[-1]] = counts.get(renamed[-1], 0) + count
+    special = [counts.pop(UNSPELLED, 0), counts.pop(EOS, 0)]
+    words = sorted(counts, key=lambda w: (-counts[w], w))
+    n_words = len(words) if vocab_size is None else min(len(words), max(vocab_size - 1, 0))
+    lexicon = Lexicon(
+        alphabet=alphabet,
+        types=(UNSPELLED, EOS, *words),
+        counts=np.array(special + [counts[w] for w in words], dtype=np.int64),
+        n_lexemes=N_SPECIAL + n_words,
+    )
+    ids = {word: i for i, word in enumerate(lexicon.types)}
+    type_ids = np.fromiter((ids[word] for word in renamed), np.int32, len(renamed))
+    return Build(lexicon, type_ids, sum(char_counts.values()) - kept)
+
+
+def escape(word: str) -> str:
+    r"""A word as one field of a tab-separated line.
+
+    >>> escape("a\tb\\"), unescape(escape("a\tb\\"))
+    ('a\\u{9}b\\u{5C}', 'a\tb\\')
+    """
+    if word.isprintable() and "\\" not in word:
+        return word
+    return "".join(
+        c if c.isprintable() and c != "\\" else f"\\u{{{ord(c):X}}}" for c in word
+    )
+
+
+def unescape(field_text: str) -> str:
+    """Undoes `escape`."""
+    if "\\" not in field_text:
+        return field_text
+    head, *rest = field_text.split("\\u{")
+    out = [head]
+    for part in rest:
+        code, _, tail = part.partition("}")
+        out += [chr(int(code, 16)), tail]
+    return "".join(out)
+
+
+_HEADER = "id\tcount\trole\tspelling"
+_SPECIAL_NAMES = ("UNK", "EOS")
+
+
+def to_tsv(lexicon: Lexicon) -> str:
+    """`lexicon.tsv`: first the alphabet, then all types; made to be read by people too."""
+    lines = [_HEADER]
+    lines += [f"{i + 2}\t\tcharacter\t{escape(c)}" for i, c in enumerate(lexicon.alphabet.chars)]
+    for i, (word, count) in enumerate(zip(lexicon.types, lexicon.counts.tolist(), strict=True)):
+        role = "special" if i < N_SPECIAL else "lexeme" if i < lexicon.n_lexemes else "novel"
+        name = _SPECIAL_NAMES[i] if i < N_SPECIAL else escape(word)
+        lines.append(f"{i}\t{count}\t{role}\t{name}")
+    return "\n".join(lines) + "\n"
+
+
+def from_tsv(text: str) -> Lexicon:
+    """Reads what `to_tsv` wrote."""
+    chars: list[str] = []
+    types: list[str] = []
+    counts: list[int] = []
+    n_lexemes = 0
+    try:
+        header, *lines = text.removesuffix("\n").split("\n")
+        if header != _HEADER:
+            raise ValueError("the header is not that of a lexicon")
+        for line in lines:
+            number, count, role, name = line.split("\t")
+            if role == "character":
+                chars.append(unescape(name))
+                continue
+            if int(number) != len(types):
+                raise ValueError(f"id {number} is out of order")
+            n_lexemes += role != "novel"
+            types.append((UNSPELLED, EOS)[len(types)] if role == "special" else unescape(name))
+            counts.append(int(count))
+        return Lexicon(Alphabet(chars), tuple(types), np.array(counts, dtype=np.int64), n_lexemes)
+    except (ValueError, OverflowError, IndexError) as error:
+        raise RunError(f"not a lexicon: {error}") from error
+
+
+def load(path: Path) -> Lexicon:
+    """Reads a `lexicon.tsv`."""
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            return from_tsv(file.read())
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"cannot read {path}: {error}") from error

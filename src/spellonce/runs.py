@@ -1,0 +1,282 @@
+"""A run folder: what it holds, how it is written so that nothing is ever lost or half there.
+
+    config.json         format version, recipe, seed, versions, data and their checksums
+    lexicon.tsv         alphabet and types
+    model.safetensors   the weights
+    log.jsonl           one line per report
+    result.json         what `train --json` prints; there when the run is finished
+    checkpoint/         all that --resume needs
+    data/               the encoded training text
+
+JSON and safetensors only: loading a run executes nothing from it. Files appear whole or not at
+all; checksums tell when a disk has changed them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import filelock
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from spellonce.errors import RunError
+
+FORMAT = 1
+"""Version of the run folder's format."""
+_OURS = {
+    "config.json", "lexicon.tsv", "model.safetensors", "log.jsonl", "result.json", "checksums.json",
+    "plan.json", "checkpoint", "data", "lock", "tensorboard",
+}  # fmt: skip
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def started(self) -> bool:
+        """Whether there is a run that can be continued."""
+        return (self / "config.json").is_file()
+
+    @property
+    def finished(self) -> bool:
+        """Whether training has ended."""
+        return (self / "result.json").is_file()
+
+    @contextmanager
+    def opened_for_training(self, *, resume: bool, force: bool) -> Iterator[None]:
+        """Makes the folder ready, or refuses; nobody else can train into it meanwhile."""
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path} is a file: give another --out")
+        inside = {p.name for p in self.path.iterdir()} if self.path.is_dir() else set()
+        others = {name for name in inside - _OURS if not name.endswith(".partial")}
+        if others:
+            raise RunError(
+                f"{self.path} holds other things ({', '.join(sorted(others)[:3])}): "
+                "give --out a new or empty folder"
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(self / "lock", timeout=0)
+            with lock:
+                occupied = any(p.name != "lock" for p in self.path.iterdir())
+                if occupied and not (resume or force):
+                    raise RunError(
+                        f"{self.path} holds a run already: add --resume to continue it, "
+                        "--force to replace it, or give another --out"
+                    )
+                if force and not resume or (occupied and not self.started):
+                    self._clear()
+                yield
+        except filelock.Timeout:
+            raise RunError(f"another training is writing to {self.path}: wait for it") from None
+        except OSError as error:
+            raise _disk_error(self.path, error) from error
+
+    def _clear(self) -> None:
+        for path in self.path.iterdir():
+            if path.name == "lock":
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    # --- JSON ---------------------------------------------------------------------------------
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Writes one of the JSON files, atomically."""
+        write_atomically(self / name, (json.dumps(value, indent=2) + "\n").encode())
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Reads one of the JSON files."""
+        return read_json(self / name)
+
+    def read_config(self) -> dict[str, Any]:
+        """`config.json`, if this is a run of a format that we know."""
+        if not self.path.is_dir():
+            raise RunError(f"there is no run {self.path}: name a folder that `train` wrote")
+        if not self.started:
+            raise RunError(f"{self.path} is not a run: it has no config.json")
+        config = self.read_json("config.json")
+        version = config.get("format")
+        if version != FORMAT:
+            raise RunError(
+                f"{self.path} has format version {version}, and this program reads {FORMAT}: "
+                "use the version of spellonce that wrote it, or train it again"
+            )
+        return config
+
+    # --- weights ------------------------------------------------------------------------------
+
+    def write_model(self, tensors: Mapping[str, Tensor]) -> None:
+        """Writes `model.safetensors` and the checksums of all that a loaded model depends on."""
+        write_atomically(self / "model.safetensors", to_bytes(tensors))
+        sums = {name: sha256(self / name) for name in ("model.safetensors", "lexicon.tsv")}
+        self.write_json("checksums.json", sums)
+
+    def read_model(self) -> dict[str, Tensor]:
+        """Reads `model.safetensors`, if it is what was written."""
+        if not (self / "model.safetensors").is_file() or not (self / "checksums.json").is_file():
+            raise RunError(f"{self.path} is not finished: continue it with train --resume")
+        for name, expected in self.read_json("checksums.json").items():
+            if Path(name).name != name or not (self / name).is_file():
+                raise RunError(f"{self.path} has no {name}: restore it, or train again")
+            if sha256(self / name) != expected:
+                raise RunError(f"{self / name} is damaged: its checksum is not the one recorded")
+        return read_tensors(self / "model.safetensors")
+
+    # --- checkpoints --------------------------------------------------------------------------
+
+    def write_checkpoint(self, step: int, tensors: Mapping[str, Tensor], state: Any) -> None:
+        """Writes a checkpoint beside the last one, then removes that."""
+        folder = self / "checkpoint"
+        folder.mkdir(exist_ok=True)
+        for leftover in folder.glob("partial-*"):
+            shutil.rmtree(leftover)
+        partial, final = folder / f"partial-{step:08d}", folder / f"step-{step:08d}"
+        partial.mkdir()
+        payload = {
+            "tensors.safetensors": to_bytes(tensors),
+            "state.json": (json.dumps(state, indent=1) + "\n").encode(),
+        }
+        try:
+            for name, data in payload.items():
+                _write_synced(partial / name, data)
+            sums = {name: hashlib.sha256(data).hexdigest() for name, data in payload.items()}
+            _write_synced(partial / "checksums.json", json.dumps(sums).encode())
+        except OSError as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise _disk_error(self.path, error) from error
+        if final.exists():
+            shutil.rmtree(final)
+        partial.rename(final)
+        _sync_folder(folder)
+        for old in sorted(folder.glob("step-*"))[:-1]:
+            shutil.rmtree(old)
+
+    def read_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The newest checkpoint, or None where there is none."""
+        found = sorted((self / "checkpoint").glob("step-*"))
+        if not found:
+            return None
+        folder = found[-1]
+        sums = read_json(folder / "checksums.json")
+        for name in ("tensors.safetensors", "state.json"):
+            if not (folder / name).is_file() or sha256(folder / name) != sums.get(name):
+                raise RunError(
+                    f"the checkpoint {folder} is damaged ({name}): restore it from a copy, "
+                    "or start again with --force"
+                )
+        return read_tensors(folder / "tensors.safetensors"), read_json(folder / "state.json")
+
+    # --- the log ------------------------------------------------------------------------------
+
+    def append_log(self, entry: Mapping[str, Any]) -> None:
+        """Adds a line to `log.jsonl`."""
+        try:
+            with (self / "log.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
+        except OSError as error:
+            raise _disk_error(self.path, error) from error
+
+    def rewind_log(self, step: int) -> None:
+        """Takes back the lines of steps that a resumed run will take again."""
+        path = self / "log.jsonl"
+        if not path.is_file():
+            return
+        kept = []
+        for line in path.read_text(encoding="utf-8").split("\n"):
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if isinstance(entry, dict) and entry.get("step", 0) <= step:
+                kept.append(line + "\n")
+        write_atomically(path, "".join(kept).encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise RunError(f"{path} is damaged: {error}") from error
+    if not isinstance(value, dict):
+        raise RunError(f"{path} is damaged: it does not hold a JSON object")
+    return value
+
+
+def to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    """The tensors in the safetensors format; the same tensors give the same bytes."""
+    plain = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
+    return safetensors.torch.save(plain)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file."""
+    try:
+        return safetensors.torch.load(path.read_bytes())
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}") from error
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise RunError(f"{path} is damaged: {error}") from error
+
+
+def sha256(path: Path) -> str:
+    """Checksum of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes a file so that it is there whole or not at all, whatever happens meanwhile."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        _write_synced(partial, data)
+        partial.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise _disk_error(path, error) from error
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _disk_error(path: Path, error: OSError) -> RunError:
+    return RunError(
+        f"cannot write {path}: {error.strerror or error}; what was saved before is intact"
+    )

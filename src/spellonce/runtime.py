@@ -1,0 +1,56 @@
+"""The machine: threads, denormals, determinism, device, memory. Called once, before any work."""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+import numpy as np
+import torch
+
+from spellonce.errors import ConfigError
+
+
+def prepare(device: str = "cpu", threads: int | None = None) -> torch.device:
+    """Makes results repeatable and denormals harmless, and checks the device.
+
+    Flushing denormals must precede the first parallel region: threads inherit it at their start.
+    """
+    torch.set_flush_denormal(True)
+    if threads is not None and threads != torch.get_num_threads():
+        torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True)
+    try:
+        chosen = torch.device(device)
+        torch.empty(1, device=chosen)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device {device!r} cannot be used here: try --device cpu") from error
+    return chosen
+
+
+def threads() -> int:
+    """How many threads torch uses."""
+    return torch.get_num_threads()
+
+
+def versions() -> dict[str, str]:
+    """What a result may depend on."""
+    from spellonce import __version__
+
+    return {
+        "spellonce": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def peak_rss_mb() -> float | None:
+    """The most memory this process has held, in megabytes; None where that cannot be known."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)

@@ -1,0 +1,165 @@
+"""The lexeme table: embeddings and the softmax tied to them, whole or split by frequency.
+
+Lexeme ids are ordered by frequency, so a cut of the ids is a cut by frequency. Without cuts this is
+the paper's tied softmax, p(w | h) ∝ exp(e(w)·h + b(w)). With cuts, the frequent *head* competes
+with one vector per *tail*, and p(w | h) = p(tail | h) · p(w | tail, h) for the rest: exactly
+normalised, and far cheaper. Rows keep their full width in either case, so e(w) is one thing to the
+speller and to everyone else.
+
+    N positions, V lexemes, D embedding
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+_BLOCK = 1 << 22
+"""Logits held at a time: what makes the memory of a large softmax small."""
+
+
+class _SumOfNats(torch.autograd.Function):
+    """Σ −log softmax(hidden·weightᵀ + bias)[target], in blocks, the gradient on the way forward.
+
+    The logits of a block live in one buffer that is reused, and turn into probabilities and then
+    into their own gradient in place: V × N logits are never in memory at once.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        n, v = len(hidden), len(weight)
+        rows = max(1, min(n, _BLOCK // v))
+        needs_grad = any(ctx.needs_input_grad[:3])
+        nats = hidden.new_empty(n)
+        buffer = hidden.new_empty(rows, v)
+        if needs_grad:
+            d_hidden, d_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+            d_bias = torch.zeros_like(bias)
+        for start in range(0, n, rows):
+            h = hidden[start : start + rows]
+            logits = buffer[: len(h)]  # (rows, V)
+            torch.addmm(bias, h, weight.T, out=logits)
+            target = targets[start : start + rows, None]
+            target_logit = logits.gather(1, target)
+            peak = logits.amax(1, keepdim=True)
+            total = logits.sub_(peak).exp_().sum(1, keepdim=True)
+            nats[start : start + rows] = (total.log() + peak - target_logit)[:, 0]
+            if needs_grad:
+                d_logits = logits.div_(total)
+                d_logits.scatter_add_(1, target, -torch.ones_like(target_logit))
+                torch.mm(d_logits, weight, out=d_hidden[start : start + rows])
+                d_weight.addmm_(d_logits.T, h)
+                d_bias += d_logits.sum(0)
+        if needs_grad:
+            ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        ctx.mark_non_differentiable(nats)
+        return nats.sum(), nats
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: Any, d_sum: Tensor, _: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, None]:
+        d_hidden, d_weight, d_bias = ctx.saved_tensors
+        return d_hidden * d_sum, d_weight * d_sum, d_bias * d_sum, None
+
+
+def sum_of_nats(
+    hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(differentiable sum, nats of each position) of the targets under a softmax.
+
+    >>> h, w, b = torch.zeros(3, 2), torch.zeros(4, 2), torch.zeros(4)
+    >>> total, nats = sum_of_nats(h, w, b, torch.tensor([0, 1, 2]))
+    >>> bool(torch.isclose(nats.exp(), torch.tensor(4.0)).all())
+    True
+    """
+    return cast(tuple[Tensor, Tensor], _SumOfNats.apply(hidden, weight, bias, targets))
+
+
+class LexemeTable(nn.Module):
+    """Embeddings e(w), biases b(w) and the distribution over lexemes that they define."""
+
+    def __init__(self, n_lexemes: int, n_embed: int, cuts: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        inner = sorted({cut for cut in cuts if cut < n_lexemes})
+        self.n_lexemes = n_lexemes
+        self.bounds = [0, *inner, n_lexemes]
+        self.n_tails = len(inner)
+        sizes = [b - a for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
+        # The head's last rows are not lexemes: they stand for the tails. Separate parameters,
+        # because the gradient of a slice is as large as what it was cut from.
+        sizes[0] += self.n_tails
+        self.weights = nn.ParameterList(nn.Parameter(torch.empty(size, n_embed)) for size in sizes)
+        self.biases = nn.ParameterList(nn.Parameter(torch.zeros(size)) for size in sizes)
+
+    def initialise(self, generator: torch.Generator, counts: Tensor | None = None) -> None:
+        """Uniform embeddings (AWD-LSTM's); biases zero, or the log of (smoothed) counts."""
+        with torch.no_grad():
+            for weight, bias in zip(self.weights, self.biases, strict=True):
+                weight.uniform_(-0.1, 0.1, generator=generator)
+                bias.zero_()
+            if counts is not None:
+                parts = [(c + 0.5).log() for c in self._parts(counts.double())]
+                tails = [part.logsumexp(0, keepdim=True) for part in parts[1:]]
+                for bias, part in zip(
+                    self.biases, [torch.cat([parts[0], *tails]), *parts[1:]], strict=True
+                ):
+                    bias.copy_(part - part.logsumexp(0))
+
+    def _parts(self, rows: Tensor) -> list[Tensor]:
+        return [rows[a:b] for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
+
+    def embeddings(self) -> Tensor:
+        """e(w) for all lexemes."""
+        head = self.weights[0][: self.bounds[1]]
+        return torch.cat([head, *self.weights[1:]])  # (V, D)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """e(w) for some lexemes: ids of any shape → that shape + (D,)."""
+        flat = ids.reshape(-1)
+        if not self.n_tails:
+            rows = nn.functional.embedding(flat, self.weights[0])
+        else:
+            rows = self.weights[0].new_zeros(len(flat), self.weights[0].shape[1])
+            for weight, low, high in zip(self.weights, self.bounds, self.bounds[1:], strict=False):
+                place = ((flat >= low) & (flat < high)).nonzero()[:, 0]
+                picked = nn.functional.embedding(flat[place] - low, weight)
+                rows = rows.index_copy(0, place, picked)
+        return rows.view(*ids.shape, -1)
+
+    def nats(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """(differentiable sum, nats of each): −log p(w | h).  hidden (N, D), targets (N,)"""
+        if not self.n_tails:
+            return sum_of_nats(hidden, self.weights[0], self.biases[0], targets)
+        in_head = targets.clone()
+        members = []
+        for tail in range(1, self.n_tails + 1):
+            low, high = self.bounds[tail], self.bounds[tail + 1]
+            place = ((targets >= low) & (targets < high)).nonzero()[:, 0]
+            in_head[place] = self.bounds[1] + tail - 1
+            members.append((tail, place, targets[place] - low))
+        total, nats = sum_of_nats(hidden, self.weights[0], self.biases[0], in_head)
+        nats = nats.clone()
+        for tail, place, target in members:
+            if len(place):
+                part, part_nats = sum_of_nats(
+                    hidden[place], self.weights[tail], self.biases[tail], target
+                )
+                total = total + part
+                nats[place] += part_nats
+        return total, nats
+
+    def log_probs(self, hidden: Tensor) -> Tensor:
+        """log p(· | h) over all lexemes.  (N, D) → (N, V)"""
+        parts = [
+            torch.log_softmax(torch.addmm(bias, hidden, weight.T), 1)
+            for weight, bias in zip(self.weights, self.biases, strict=True)
+        ]
+        n_head = self.bounds[1]
+        head, tails = parts[0][:, :n_head], parts[0][:, n_head:]
+        rest = [part + tails[:, [i]] for i, part in enumerate(parts[1:])]
+        return torch.cat([head, *rest], 1)

@@ -1,0 +1,305 @@
+"""p_spell(σ | vector): a character LSTM conditioned on a word vector at every step (paper §2.3).
+
+The vector is an embedding e(w) when the lexicon is spelled, a hidden state h when a novel word is.
+The nuclear norm of the four gate blocks that read the vector is part of the loss; `proximal_step`
+is the alternative that makes singular values exactly zero.
+
+    N words, L steps, A symbols, D vector, H hidden
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from spellonce.errors import ConfigError
+from spellonce.lexeme_lm import LSTMLayer, State, check_dropout, dropout
+from spellonce.lexicon import BOUNDARY_SYMBOL, Spellings
+
+_PAD = -100
+_STEP_WINDOW = 512
+"""Steps of a long spelling read at a time when no gradient is wanted."""
+_CELLS = 1 << 16
+"""Padded characters in one batch of words."""
+
+
+@dataclass(frozen=True)
+class SpellerConfig:
+    """The speller. The defaults are the paper's."""
+
+    n_char_embed: int = 5
+    """Width of the character embeddings."""
+    n_hidden: int = 100
+    """Units per layer."""
+    n_layers: int = 3
+    """LSTM layers."""
+    drop: float = 0.2
+    """Dropout after every layer."""
+    drop_vector: float = 0.5
+    """Dropout on the word vector."""
+
+    def __post_init__(self) -> None:
+        for name in ("n_char_embed", "n_hidden", "n_layers"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"speller.{name} must be at least 1, got {getattr(self, name)}")
+        check_dropout("speller.drop", self.drop)
+        check_dropout("speller.drop_vector", self.drop_vector)
+
+
+class SpellerModel(Protocol):
+    """What the two-level model asks of a speller."""
+
+    def nats(
+        self, vectors: Tensor, spellings: Spellings, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """−log p_spell of each spelling given its vector, EOW included.  (N, D) → (N,)"""
+
+    def sample(
+        self, vectors: Tensor, generator: torch.Generator, temperature: float, max_length: int
+    ) -> list[list[int]]:
+        """One spelling for each vector, as symbols."""
+
+
+def padded(spellings: Spellings, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """Inputs and targets (L, N) of some spellings: BOW + σ and σ + EOW, padded at the end.
+
+    >>> s = Spellings(np.array([5, 6, 7], np.int32), np.array([0, 2, 3]))
+    >>> [x.T.tolist() for x in padded(s, np.array([0, 1]))]
+    [[[0, 5, 6], [0, 7, 0]], [[5, 6, 0], [7, 0, -100]]]
+    """
+    starts, lengths = spellings.offsets[rows], spellings.lengths()[rows]
+    n_steps = int(lengths.max(initial=0)) + 1
+    step = np.arange(n_steps)[:, None]
+    inside = step < lengths  # (L, N)
+    at = np.where(inside, starts + step, 0)
+    symbols = spellings.symbols[at] if len(spellings.symbols) else np.zeros_like(at)
+    inputs = np.zeros((n_steps, len(rows)), dtype=np.int64)
+    inputs[1:] = np.where(inside, symbols, 0)[:-1]
+    targets = np.where(inside, symbols, np.where(step == lengths, BOUNDARY_SYMBOL, _PAD))
+    return torch.from_numpy(inputs), torch.from_numpy(targets.astype(np.int64))
+
+
+def buckets(lengths: NDArray[np.int64], n_smallest: int = 64) -> Iterator[NDArray[np.int64]]:
+    """Row numbers in groups of similar length, none with more than `_CELLS` padded characters.
+
+    >>> [b.tolist() for b in buckets(np.array([3, 90, 2, 3]), n_smallest=1)]
+    [[2], [0, 3], [1]]
+    """
+    order = np.argsort(lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        stop = start
+        shortest = lengths[order[start]]
+        while stop < len(order):
+            length = lengths[order[stop]]
+            n = stop - start + 1
+            if n > 1 and n * (length + 1) > _CELLS:
+                break
+            if n > n_smallest and length > shortest + max(1, shortest // 8):
+                break
+            stop += 1
+        yield order[start:stop]
+        start = stop
+
+
+class Speller(nn.Module):
+    """The conditioned character LSTM."""
+
+    def __init__(self, config: SpellerConfig, n_symbols: int, n_vector: int) -> None:
+        super().__init__()
+        self.config = config
+        self.characters = nn.Parameter(torch.empty(n_symbols, config.n_char_embed))
+        widths = [config.n_char_embed + n_vector, *[config.n_hidden] * config.n_layers]
+        self.layers = nn.ModuleList(
+            LSTMLayer(a, b) for a, b in zip(widths, widths[1:], strict=False)
+        )
+        self.output = nn.Linear(config.n_hidden, n_symbols)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Seeded weights."""
+        bound = self.config.n_hidden**-0.5
+        with torch.no_grad():
+            self.characters.uniform_(-1, 1, generator=generator)
+            self.output.weight.uniform_(-bound, bound, generator=generator)
+            self.output.bias.zero_()
+        for layer in self.layers:
+            cast(LSTMLayer, layer).initialise(generator)
+
+    def step(
+        self, symbols: Tensor, vectors: Tensor, state: State, generator: torch.Generator | None
+    ) -> tuple[Tensor, State]:
+        """Logits of the next symbols: symbols (L, N), vectors (N, D) → (L, N, A)"""
+        chars = functional.embedding(symbols, self.characters)
+        x = torch.cat([chars, vectors.expand(len(symbols), -1, -1)], 2)  # (L, N, C + D)
+        new_state: State = []
+        for layer, layer_state in zip(self.layers, state, strict=True):
+            x, layer_state = layer(x, layer_state)
+            x = dropout(x, self.config.drop, generator, (1, *x.shape[1:]))
+            new_state.append(layer_state)
+        return self.output(x), new_state
+
+    def zero_state(self, n_words: int) -> State:
+        """The state before BOW."""
+        return [cast(LSTMLayer, layer).zero_state(n_words) for layer in self.layers]
+
+    def nats(
+        self, vectors: Tensor, spellings: Spellings, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """−log p_spell(σ | vector), EOW included.  (N, D) → (N,)"""
+        device = vectors.device
+        vectors = dropout(vectors, self.config.drop_vector, generator, tuple(vectors.shape))
+        parts, order = [], []
+        for rows in buckets(spellings.lengths()):
+            place = torch.from_numpy(rows)
+            order.append(place)
+            parts.append(
+                self._bucket_nats(vectors[place.to(device)], padded(spellings, rows), generator)
+            )
+        if not parts:
+            return vectors.new_zeros(0)
+        inverse = torch.empty(len(spellings), dtype=torch.int64)
+        inverse[torch.cat(order)] = torch.arange(len(spellings))
+        return torch.cat(parts)[inverse.to(device)]
+
+    def _bucket_nats(
+        self,
+        vectors: Tensor,
+        batch: tuple[Tensor, Tensor],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        state = self.zero_state(len(vectors))
+        total = vectors.new_zeros(len(vectors), dtype=torch.float64)
+        n_steps = len(batch[0])
+        window = n_steps if torch.is_grad_enabled() else _STEP_WINDOW
+        for start in range(0, n_steps, window):
+            inputs, targets = (x[start : start + window].to(vectors.device) for x in batch)
+            logits, state = self.step(inputs, vectors, state, generator)
+            nats = functional.cross_entropy(
+                logits.flatten(0, 1), targets.flatten(), ignore_index=_PAD, reduction="none"
+            )
+            total = total + nats.view_as(targets).double().sum(0)
+        return total.to(vectors.dtype)
+
+    @torch.no_grad()
+    def sample(
+        self, vectors: Tensor, generator: torch.Generator, temperature: float, max_length: int
+    ) -> list[list[int]]:
+        """One spelling for each vector; one that grows past `max_length` is cut there."""
+        n = len(vectors)
+        symbols = torch.full((1, n), BOUNDARY_SYMBOL, device=vectors.device)
+        words: list[list[int]] = [[] for _ in range(n)]
+        alive = np.ones(n, dtype=bool)
+        state = self.zero_state(n)
+        for _ in range(max_length):
+            logits, state = self.step(symbols, vectors, state, None)
+            symbols = draw(logits[0], temperature, generator)[None]
+            drawn = symbols[0].tolist()
+            alive &= np.array(drawn) != BOUNDARY_SYMBOL
+            if not alive.any():
+                break
+            for i in np.flatnonzero(alive):
+                words[i].append(drawn[i])
+        return words
+
+    def gate_blocks(self) -> Tensor:
+        """The columns of the first layer's input weights that read the word vector.  (4, H, D)"""
+        weight = cast(LSTMLayer, self.layers[0]).weight_ih[:, self.config.n_char_embed :]
+        return weight.unflatten(0, (4, -1))
+
+    def nuclear_norm(self) -> Tensor:
+        """Σ over the four gates of the sum of singular values, in the objective's total nats."""
+        return cast(Tensor, _NuclearNorm.apply(self.gate_blocks())).sum()
+
+    @torch.no_grad()
+    def proximal_step(self, threshold: float) -> None:
+        """Shrinks every singular value by `threshold`, those below it to zero."""
+        u, s, vh = torch.linalg.svd(self.gate_blocks(), full_matrices=False)
+        shrunk = (u * (s - threshold).clamp_min(0).unsqueeze(-2)) @ vh
+        self.gate_blocks().copy_(shrunk)
+
+    @torch.no_grad()
+    def ranks(self, share: float = 0.01) -> list[int]:
+        """Effective rank of each gate block: singular values above a share of the largest."""
+        s = torch.linalg.svdvals(self.gate_blocks())
+        largest = s.amax(1, keepdim=True).clamp_min(1e-12)
+        return [int(n) for n in (s > share * largest).sum(1)]
+
+
+def draw(logits: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
+    """One id for each row of logits, at a temperature; 0 takes the likeliest."""
+    if temperature == 0:
+        return logits.argmax(-1)
+    probs = torch.softmax(logits.double() / temperature, -1)
+    return torch.multinomial(probs, 1, generator=generator)[:, 0]
+
+
+class _NuclearNorm(torch.autograd.Function):
+    """Sum of singular values, with the sub-gradient U·Vᵀ over the values that are not zero.
+
+    (The gradient of the SVD itself is undefined for equal or zero singular values; this is not.)
+    """
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor) -> Tensor:
+        u, s, vh = torch.linalg.svd(matrix, full_matrices=False)
+        epsilon = torch.finfo(s.dtype).eps * max(matrix.shape[-2:])
+        kept = s > epsilon * s.amax(-1, keepdim=True)
+        ctx.save_for_backward((u * kept.unsqueeze(-2)) @ vh)
+        return s.sum(-1)
+
+    @staticmethod
+    def backward(ctx: Any, d_norm: Tensor) -> Tensor:  # type: ignore[override]
+        (sub_gradient,) = ctx.saved_tensors
+        return cast(Tensor, sub_gradient * d_norm[..., None, None])
+
+
+class UnigramSpeller(nn.Module):
+    """A learned unigram over characters and EOW, blind to the vector (the paper's 1gram)."""
+
+    def __init__(self, n_symbols: int) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(n_symbols))
+
+    @classmethod
+    def from_counts(cls, counts: NDArray[np.int64]) -> UnigramSpeller:
+        """The maximum-likelihood unigram (add one) of symbol counts, EOW's at index 0."""
+        speller = cls(len(counts))
+        with torch.no_grad():
+            speller.logits.copy_(torch.from_numpy(np.log(counts + 1.0)))
+        return speller
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Uniform."""
+        with torch.no_grad():
+            self.logits.zero_()
+
+    def nats(
+        self, vectors: Tensor, spellings: Spellings, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """−log p_spell; the vectors only say how many."""
+        costs = -torch.log_softmax(self.logits, 0)
+        symbols = torch.from_numpy(spellings.symbols.astype(np.int64)).to(vectors.device)
+        words = np.repeat(np.arange(len(spellings)), spellings.lengths())
+        total = costs[BOUNDARY_SYMBOL].expand(len(spellings)).double()
+        place = torch.from_numpy(words).to(vectors.device)
+        return total.index_add(0, place, costs[symbols].double()).to(vectors.dtype)
+
+    @torch.no_grad()
+    def sample(
+        self, vectors: Tensor, generator: torch.Generator, temperature: float, max_length: int
+    ) -> list[list[int]]:
+        """Symbols until EOW."""
+        rows = self.logits.expand(max_length, -1)
+        words = []
+        for _ in range(len(vectors)):
+            symbols = draw(rows, temperature, generator).tolist()
+            end = symbols.index(BOUNDARY_SYMBOL) if BOUNDARY_SYMBOL in symbols else max_length
+            words.append(symbols[:end])
+        return words

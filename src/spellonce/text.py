@@ -1,0 +1,251 @@
+"""Reading text: lines → tokens with their places, exactly as the file has them.
+
+Lines end at `\\n` only. Under `reversible` tokenization (paper, appendix E) the tokens determine
+the text; under `spaces` the text is tokenised already, and the white space that its tokens do not
+determine has a price of its own, which only the strict bits pay (`LayoutCode`).
+
+No torch here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spellonce.errors import ConfigError
+from spellonce.tokenizer import pieces, tokenize_line
+
+Tokenization = Literal["reversible", "spaces"]
+Articles = Literal["wikitext", "blank-line", "line"]
+
+EOS = "\n"
+"""How a line end stands among tokens; no word contains it."""
+UNSPELLED = ""
+"""A training token whose spelling was taken away (`<unk>`); no word is empty."""
+
+MIN_ARTICLES = 20
+LINES_PER_BLOCK = 50
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """How the files of a data set are to be read (`dataset.toml`)."""
+
+    tokenization: Tokenization = "reversible"
+    """`reversible`: natural text, split by our tokenizer. `spaces`: split at spaces already."""
+    articles: Articles = "blank-line"
+    """Where an article begins: at a WikiText heading, after a blank line, or at every line."""
+    unk: str = ""
+    """The string that stands for words whose spelling was removed from the training text."""
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("tokenization", self.tokenization, get_args(Tokenization)),
+            ("articles", self.articles, get_args(Articles)),
+        ):
+            if value not in allowed:
+                raise ConfigError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+        if any(char.isspace() for char in self.unk):
+            raise ConfigError(f"unk must not contain white space, got {self.unk!r}")
+
+
+def line_tokens(line: str, fmt: TextFormat) -> list[str]:
+    """The tokens of one line (without its line break), as the model knows them.
+
+    >>> line_tokens("So (they say) it ends.", TextFormat())
+    ['So', '(⇹', 'they', 'say', '⇹)', 'it', 'ends', '⇹.']
+    """
+    if fmt.tokenization == "spaces":
+        return [token for token in line.split(" ") if token]
+    return tokenize_line(line).split(" ") if line else []
+
+
+def training_tokens(line: str, fmt: TextFormat) -> list[str]:
+    """Like `line_tokens`, but what is declared as `unk` becomes `UNSPELLED`.
+
+    >>> training_tokens("the <unk> sat", TextFormat("spaces", unk="<unk>"))
+    ['the', '', 'sat']
+    >>> training_tokens("the (<unk>) sat", TextFormat(unk="<unk>"))
+    ['the', '(⇹', '', '⇹)', 'sat']
+    """
+    if not fmt.unk or fmt.unk not in line:
+        return line_tokens(line, fmt)
+    if fmt.tokenization == "spaces":
+        return [UNSPELLED if token == fmt.unk else token for token in line_tokens(line, fmt)]
+    # The tokenizer would take `<unk>` apart; a letter that is not in the line holds its place.
+    letter = next(c for c in map(chr, range(0xA000, 0xD7A4)) if c.isalpha() and c not in line)
+    tokens = line_tokens(line.replace(fmt.unk, letter), fmt)
+    return [UNSPELLED if letter in token else token for token in tokens]
+
+
+def _spans(line: str, fmt: TextFormat) -> Iterator[tuple[str, int, int]]:
+    """(token, start, end) for the tokens of one line, with offsets into that line."""
+    if fmt.tokenization == "spaces":
+        for match in re.finditer("[^ ]+", line):
+            yield match.group(), match.start(), match.end()
+        return
+    tokens = line_tokens(line, fmt)
+    place = 0
+    for token, (separator, surface) in zip(tokens, pieces(tokens), strict=True):
+        place += len(separator)
+        yield token, place, place + len(surface)
+        place += len(surface)
+
+
+class LayoutCode:
+    """The price of white space that a space-split token sequence does not determine.
+
+    An adaptive code over run lengths, one for each kind of place (before, between and after the
+    words of a line): p(k) = (times seen + q(k)) / (all seen + 1), where q is the Elias gamma prior,
+    2^-(2⌊log2(k+1)⌋+1). It sums to one over k ≥ 0 and is causal, so a coder can spend it.
+
+    >>> code = LayoutCode()
+    >>> round(code.nats("between", 0) / math.log(2), 3)
+    1.0
+    >>> round(code.nats("between", 0) / math.log(2), 3)
+    0.415
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, int], int] = defaultdict(int)
+        self._total: dict[str, int] = defaultdict(int)
+
+    def nats(self, place: str, extra: int) -> float:
+        """Nats of `extra` more spaces here than one would write; the code learns from it."""
+        prior = 2.0 ** -(2 * ((extra + 1).bit_length() - 1) + 1)
+        p = (self._seen[place, extra] + prior) / (self._total[place] + 1)
+        self._seen[place, extra] += 1
+        self._total[place] += 1
+        return -math.log(p)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A text as the model reads it: one row per token, a line break being a token."""
+
+    tokens: list[str]
+    """The token as the model knows it (`EOS` for a line break)."""
+    surfaces: list[str]
+    """The token as it stands in the text."""
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    """Code-point offsets of the surface in the whole text."""
+    n_chars: NDArray[np.int64]
+    """Characters that the token answers for: itself and the white space that it owns."""
+    line: NDArray[np.int64]
+    article: NDArray[np.int64]
+    layout_nats: NDArray[np.float64]
+    """What a lossless coder pays for white space that the tokens leave open."""
+    text_chars: int
+    text_bytes: int
+    article_rule: str
+    """How articles were cut, which differs from the format's where there were too few."""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+def read(lines: Iterable[str], fmt: TextFormat) -> Reading:
+    """Reads lines (each with its `\\n`, but perhaps the last) into a `Reading`.
+
+    A word owns the white space after it, a line break only itself; spaces that begin a line belong
+    to its first token. So the characters of all tokens add up to those of the text.
+
+    >>> r = read(["one two\\n", "three"], TextFormat("spaces"))
+    >>> r.tokens, r.n_chars.tolist(), r.text_chars
+    (['one', 'two', '\\n', 'three'], [4, 3, 1, 5], 13)
+    """
+    rows: list[tuple[str, str, int, int, int, int, float]] = []
+    layout = LayoutCode()
+    blank: list[str] = []
+    offset = n_bytes = 0
+    for number, raw in enumerate(lines):
+        ended = raw.endswith("\n")
+        line = raw[:-1] if ended else raw
+        blank.append(line)
+        spans = list(_spans(line, fmt))
+        if ended:
+            spans.append((EOS, len(line), len(raw)))
+        owned_from = 0
+        for i, (token, start, end) in enumerate(spans):
+            is_word = token != EOS
+            following = spans[i + 1][1] if i + 1 < len(spans) else len(raw)
+            cost = 0.0
+            if fmt.tokenization == "spaces":
+                if i == 0:
+                    cost += layout.nats("before" if is_word else "blank", start)
+                if is_word:
+                    last = i + 1 == len(spans) or spans[i + 1][0] == EOS
+                    cost += layout.nats(*(
+                        ("after", following - end) if last else ("between", following - end - 1)
+                    ))
+            rows.append((
+                token, line[start:end] if is_word else EOS,
+                offset + start, offset + end, following - owned_from, number, cost,
+            ))  # fmt: skip
+            owned_from = following
+        offset += len(raw)
+        n_bytes += len(raw.encode("utf-8", "surrogatepass"))
+    article_of_line, rule = articles(blank, fmt.articles)
+    tokens, surfaces, starts, ends, chars, numbers, costs = (
+        [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(7)]
+    )
+    line_numbers = np.array(numbers, dtype=np.int64)
+    return Reading(
+        tokens=tokens,
+        surfaces=surfaces,
+        start=np.array(starts, dtype=np.int64),
+        end=np.array(ends, dtype=np.int64),
+        n_chars=np.array(chars, dtype=np.int64),
+        line=line_numbers,
+        article=article_of_line[line_numbers],
+        layout_nats=np.array(costs, dtype=np.float64),
+        text_chars=offset,
+        text_bytes=n_bytes,
+        article_rule=rule,
+    )
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of a text, each with its `\\n` but perhaps the last.
+
+    >>> split_lines("a\\r\\nb"), split_lines(""), split_lines("\\n")
+    (['a\\r\\n', 'b'], [], ['\\n'])
+    """
+    return [line for line in re.split("(?<=\n)", text) if line]
+
+
+def articles(lines: Sequence[str], rule: Articles) -> tuple[NDArray[np.int64], str]:
+    """The article that each line belongs to, and the rule that was applied.
+
+    Blank lines at the start belong to the first article; elsewhere to the one before.
+
+    >>> articles([" = One = ", " ", " a ", " ", " = Two = ", " "], "wikitext")[0].tolist()
+    [0, 0, 0, 0, 1, 1]
+    """
+    n = len(lines)
+    is_blank = [not line.strip(" ") for line in lines]
+    if rule == "line":
+        return np.arange(n, dtype=np.int64), rule
+    if rule == "wikitext":
+        begins = [
+            i for i in range(n)
+            if lines[i].startswith(" = ") and lines[i].endswith(" = ")
+            and not lines[i].startswith(" = = ") and not lines[i].endswith(" = = ")
+            and (i == 0 or is_blank[i - 1]) and (i + 1 == n or is_blank[i + 1])
+        ]  # fmt: skip
+    else:
+        begins = [i for i in range(n) if not is_blank[i] and (i == 0 or is_blank[i - 1])]
+        if len(begins) < MIN_ARTICLES:
+            blocks = np.arange(n, dtype=np.int64) // LINES_PER_BLOCK
+            return blocks, f"runs of {LINES_PER_BLOCK} lines"
+    starts = np.zeros(n, dtype=np.int64)
+    starts[begins] = 1
+    return np.maximum(np.cumsum(starts) - 1, 0), rule

@@ -1,0 +1,330 @@
+"""One training run: the joint objective, step by step, with checkpoints that can be trusted.
+
+All randomness is a function of seed and step, so the state of a run is its weights, the
+optimiser's and averages' tensors, the hidden state and a few integers.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from spellonce.batching import LexiconSampler, Rails, Window, training_spellings
+from spellonce.errors import RunError
+from spellonce.lexicon import Lexicon
+from spellonce.optim import (
+    Averages,
+    learning_rate,
+    make_optimizer,
+    optimizer_tensors,
+    restore_optimizer,
+    should_average,
+)
+from spellonce.recipes import Recipe
+from spellonce.speller import Speller
+from spellonce.two_level import TwoLevel
+
+
+@dataclass
+class Tally:
+    """Sums since the last report."""
+
+    tokens: int = 0
+    lm_nats: float = 0.0
+    novel_nats: float = 0.0
+    lexicon_nats: float = 0.0
+    lexemes: int = 0
+    clipped: int = 0
+    steps: int = 0
+
+
+@dataclass
+class Cursor:
+    """Where a run is."""
+
+    step: int = 0
+    epoch: int = 0
+    window: int = 0
+    lexicon_batches: int = 0
+    tokens: int = 0
+    averaged: int = 0
+    valid_nats: list[float] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
+
+
+class Trainer:
+    """Holds a run's state and takes its steps."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        network: TwoLevel,
+        lexicon: Lexicon,
+        type_ids: NDArray[np.int32],
+        seed: int,
+        total_steps: int = 1,
+    ) -> None:
+        self.recipe, self.network, self.lexicon, self.seed = recipe, network, lexicon, seed
+        self.total_steps = total_steps
+        self.n_tokens = len(type_ids)
+        self.rails = Rails(type_ids, lexicon.n_lexemes, recipe.windows, seed)
+        objective = recipe.objective
+        self.spellings = training_spellings(lexicon, objective.novel_max_length)
+        self.sampler = LexiconSampler(
+            lexicon, objective.lexicon_batch, objective.lexicon_max_length, seed
+        )
+        self.parameters = dict(network.named_parameters())
+        lm_names = [name for name in self.parameters if name.startswith("lm.")]
+        self._groups = [
+            [self.parameters[name] for name in lm_names],
+            [p for name, p in self.parameters.items() if name not in lm_names],
+        ]
+        self.optimizer = make_optimizer(recipe.training, list(self.parameters.values()))
+        # The speller stays on plain SGD (paper, appendix A).
+        self.averages = Averages({name: self.parameters[name] for name in lm_names})
+        self.generator = torch.Generator(network.device)
+        self.cursor = Cursor()
+        self.state = network.lm.zero_state(self.rails.n_rails)
+
+    # --- one step -----------------------------------------------------------------------------
+
+    def step(self, lexicon: bool | None = None) -> None:
+        """Reads one window and changes the weights.
+
+        Whether the lexicon factor takes part follows from the step's number unless it is said.
+        """
+        cursor, config = self.cursor, self.recipe.training
+        window = self.rails.window(cursor.epoch, cursor.window)
+        noise_seed = np.random.SeedSequence([self.seed, 2, cursor.step]).generate_state(1)[0]
+        self.generator.manual_seed(int(noise_seed))
+        self.optimizer.zero_grad(set_to_none=True)
+        self._window_backward(window)
+        if self.lexicon_due() if lexicon is None else lexicon:
+            self._lexicon_backward()
+        self._clip()
+        rate = learning_rate(config, cursor.step, self.total_steps)
+        rate *= len(window.targets) / self.recipe.windows.window
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        if self.recipe.objective.proximal:
+            for speller in self.network.spellers:
+                if isinstance(speller, Speller):
+                    # The step's share of the objective, which is divided by N.
+                    speller.proximal_step(rate * self.recipe.objective.nuclear_norm / self.n_tokens)
+        if self.averages.active:
+            self.averages.update()
+        self._advance(window.n_tokens)
+
+    def _window_backward(self, window: Window) -> None:
+        """Factors (3) and (4), per token of the window, and the regularisers, per token of all."""
+        objective, tally = self.recipe.objective, self.cursor.tally
+        spellings = self.spellings.take(window.novel_types)
+        nats, state = self.network.window_nats(window, spellings, self.state, self.generator)
+        self.state = [(h.detach(), c.detach()) for h, c in state]
+        loss = (nats.lm + nats.novel) / window.n_tokens
+        loss = loss + nats.hidden.activation_penalty(objective.alpha, objective.beta)
+        if objective.nuclear_norm and not objective.proximal:
+            loss = loss + objective.nuclear_norm / self.n_tokens * self.network.nuclear_norm()
+        loss.backward()  # type: ignore[no-untyped-call]
+        tally.tokens += window.n_tokens
+        tally.lm_nats += float(nats.lm)
+        tally.novel_nats += float(nats.novel)
+        if not math.isfinite(tally.lm_nats + tally.novel_nats):
+            raise RunError(
+                f"training diverged at step {self.cursor.step}: "
+                "start again with a smaller learning rate, e.g. --set learning_rate="
+                f"{self.recipe.training.learning_rate / 3:.2g}"
+            )
+
+    @property
+    def has_lexicon_factor(self) -> bool:
+        """Whether there is a factor (2) at all."""
+        return self.network.lexicon is not None and self.sampler.n_batches > 0
+
+    def lexicon_due(self) -> bool:
+        """Whether the next step is one that samples the lexicon."""
+        interval = self.recipe.objective.lexicon_interval
+        return self.has_lexicon_factor and self.cursor.step % interval == 0
+
+    def _lexicon_backward(self) -> None:
+        """Factor (2): a sample of the lexicon, scaled to stand for all of it and for K steps."""
+        cursor, interval = self.cursor, self.recipe.objective.lexicon_interval
+        ids = self.sampler.batch(cursor.lexicon_batches)
+        nats = self.network.lexicon_nats(ids, self.spellings.take(ids), self.generator)
+        loss = interval * self.sampler.n_batches / self.n_tokens * nats
+        loss.backward()  # type: ignore[no-untyped-call]
+        cursor.lexicon_batches += 1
+        cursor.tally.lexicon_nats += float(nats)
+        cursor.tally.lexemes += len(ids)
+
+    def _clip(self) -> None:
+        limit = self.recipe.training.clip
+        groups = self._groups
+        if not self.recipe.training.clip_separately:
+            groups = [[p for group in groups for p in group]]
+        norms = [torch.nn.utils.clip_grad_norm_(group, limit) for group in groups if group]
+        self.cursor.tally.clipped += int(any(float(norm) > limit for norm in norms))
+
+    def _advance(self, n_tokens: int) -> None:
+        cursor = self.cursor
+        cursor.step += 1
+        cursor.tokens += n_tokens
+        cursor.tally.steps += 1
+        cursor.window += 1
+        if cursor.window + 1 == len(self.rails.cuts(cursor.epoch)):
+            cursor.epoch, cursor.window = cursor.epoch + 1, 0
+            self.state = self.network.lm.zero_state(self.rails.n_rails)
+
+    # --- around the steps ---------------------------------------------------------------------
+
+    def steps_of(self, epochs: float) -> int:
+        """How many steps so many epochs take."""
+        whole, rest = divmod(epochs, 1)
+        steps = sum(len(self.rails.cuts(e)) - 1 for e in range(int(whole)))
+        return max(1, steps + round(rest * (len(self.rails.cuts(int(whole))) - 1)))
+
+    def evaluation_due(self) -> bool:
+        """Whether the validation split is to be scored after this step."""
+        every = self.recipe.training.evaluate_every
+        if every:
+            return self.cursor.step % every == 0
+        return self.recipe.training.optimizer == "sgd" and self.cursor.window == 0
+
+    def note_validation(self, nats: float) -> None:
+        """Takes a validation result; SGD begins to average when they stop improving."""
+        cursor = self.cursor
+        cursor.valid_nats.append(nats)
+        if self.recipe.training.optimizer == "sgd" and not self.averages.active:
+            if should_average(cursor.valid_nats, self.recipe.training.nonmonotone):
+                self.averages.update()
+
+    def report(self, chars_per_token: float) -> dict[str, Any]:
+        """A line for the log; begins a new tally."""
+        cursor, tally = self.cursor, self.cursor.tally
+        bits = 1 / math.log(2) / max(tally.tokens, 1) / chars_per_token
+        line = {
+            "step": cursor.step,
+            "epoch": round(self.epochs_done(), 4),
+            "tokens": cursor.tokens,
+            "learning_rate": learning_rate(
+                self.recipe.training, cursor.step - 1, self.total_steps
+            ),
+            "train_bpc": (tally.lm_nats + tally.novel_nats) * bits,
+            "train_bpc_lm": tally.lm_nats * bits,
+            "train_bpc_spell": tally.novel_nats * bits,
+            "lexicon_nats_per_type": tally.lexicon_nats / tally.lexemes if tally.lexemes else None,
+            "clip": "separate" if self.recipe.training.clip_separately else "joint",
+            "clipped": tally.clipped / max(tally.steps, 1),
+            "averaging": self.averages.active,
+        }
+        cursor.tally = Tally()
+        return line
+
+    def epochs_done(self) -> float:
+        """Epochs, with the part of the present one."""
+        cuts = self.rails.cuts(self.cursor.epoch)
+        return self.cursor.epoch + cuts[self.cursor.window] / self.rails.length
+
+    # --- checkpoints --------------------------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything of the run's state that is a tensor."""
+        names: dict[Tensor, str] = {p: name for name, p in self.parameters.items()}
+        hidden = {
+            f"{i}/{part}": tensor
+            for i, layer in enumerate(self.state)
+            for part, tensor in zip("hc", layer, strict=True)
+        }
+        groups: dict[str, dict[str, Tensor]] = {
+            "weights": {name: p.data for name, p in self.parameters.items()},
+            "optimizer": optimizer_tensors(self.optimizer, names),
+            "averages": self.averages.means,
+            "hidden": hidden,
+        }
+        return {f"{group}:{name}": t for group, ts in groups.items() for name, t in ts.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The rest of it, as JSON."""
+        self.cursor.averaged = self.averages.n
+        return asdict(self.cursor)
+
+    def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Continues from a checkpoint."""
+        groups: dict[str, dict[str, Tensor]] = {
+            "weights": {}, "optimizer": {}, "averages": {}, "hidden": {},
+        }  # fmt: skip
+        device = self.network.device
+        try:
+            for full_name, tensor in tensors.items():
+                group, _, name = full_name.partition(":")
+                groups[group][name] = tensor
+            load_weights(self.parameters, groups["weights"])
+            names: dict[Tensor, str] = {p: name for name, p in self.parameters.items()}
+            restore_optimizer(self.optimizer, names, groups["optimizer"])
+            self.averages.means = {
+                name: tensor.to(device).clone() for name, tensor in groups["averages"].items()
+            }
+            self.state = [
+                (
+                    groups["hidden"][f"{i}/h"].to(device).clone(),
+                    groups["hidden"][f"{i}/c"].to(device).clone(),
+                )
+                for i in range(len(self.state))
+            ]
+            values = dict(state)
+            tally = Tally(**values.pop("tally"))
+            self.cursor = Cursor(**values, tally=tally)
+        except (KeyError, TypeError) as error:
+            raise RunError(f"the checkpoint does not fit this run: {error}") from error
+        self.averages.n = self.cursor.averaged
+
+
+def load_weights(parameters: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Copies tensors into parameters of the same names and shapes."""
+    for name, parameter in parameters.items():
+        tensor = tensors.get(name)
+        if tensor is None or tensor.shape != parameter.shape:
+            got = "nothing" if tensor is None else tuple(tensor.shape)
+            raise RunError(f"the weights do not fit: {name} is {got}, not {tuple(parameter.shape)}")
+        with torch.no_grad():
+            parameter.copy_(tensor)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of a step, measured on this machine."""
+
+    step: float
+    """A step without the lexicon factor."""
+    lexicon: float
+    """What the lexicon factor adds to a step that has it."""
+
+    def per_step(self, interval: int) -> float:
+        """Mean seconds per step."""
+        return self.step + self.lexicon / interval
+
+
+def measure_speed(
+    trainer: Trainer, seconds: float, clock: Callable[[], float] = time.perf_counter
+) -> Speed:
+    """Takes steps for about so many seconds, and times them. The trainer is spent afterwards."""
+    times: dict[bool, list[float]] = {False: [], True: []}
+    end = clock() + seconds
+    trainer.step(lexicon=False)  # the first step pays for memory that later ones find
+    while clock() < end or len(times[False]) < 2:
+        # Lexicon steps are rare in training; here one in four is made one.
+        lexicon = trainer.has_lexicon_factor and sum(map(len, times.values())) % 4 == 1
+        begin = clock()
+        trainer.step(lexicon=lexicon)
+        times[lexicon].append(clock() - begin)
+    step = float(np.mean(times[False]))
+    return Speed(step, max(0.0, float(np.mean(times[True])) - step) if times[True] else 0.0)

@@ -1,0 +1,458 @@
+"""From text to a finished run folder: prepare, plan, train, evaluate, save.
+
+    text → ids and lexicon → plan of steps → steps with checkpoints → validation → model.safetensors
+
+A budget is the time of the whole call. Speed is measured first, on a trainer that is thrown away;
+the number of steps that follows from it is fixed and stored, so a run with a budget is the same
+run as one with `steps` set to that number.
+"""
+
+from __future__ import annotations
+
+import platform
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+
+from spellonce import corpus, recipes, runtime
+from spellonce import lexicon as lexicons
+from spellonce.corpus import Dataset, Segment, Source
+from spellonce.errors import ConfigError, DataError, Interrupted, RunError
+from spellonce.evaluation import figures
+from spellonce.lexicon import Lexicon
+from spellonce.recipes import Recipe
+from spellonce.runs import FORMAT, RunFolder
+from spellonce.scoring import score_reading
+from spellonce.speller import Speller
+from spellonce.text import Reading, TextFormat, read
+from spellonce.trainer import Trainer, measure_speed
+from spellonce.two_level import TwoLevel
+
+
+class Reporter(Protocol):
+    """Whoever watches a training."""
+
+    def status(self, message: str) -> None:
+        """What is being done now."""
+
+    def warn(self, message: str) -> None:
+        """Something that the user should know."""
+
+    def progress(self, step: int, total: int, bpc: float | None) -> None:
+        """A step was taken; bpc on the training text, when there is a new figure."""
+
+
+class Silent:
+    """A reporter that says nothing."""
+
+    def status(self, message: str) -> None:
+        """Nothing."""
+
+    def warn(self, message: str) -> None:
+        """Nothing."""
+
+    def progress(self, step: int, total: int, bpc: float | None) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long to train: steps, or seconds of the whole call, or what the recipe says."""
+
+    steps: int | None = None
+    budget: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.budget is not None:
+            raise ConfigError("give --steps or --budget, not both")
+        if self.steps is not None and self.steps < 1:
+            raise ConfigError(f"--steps must be at least 1, got {self.steps}")
+        if self.budget is not None and not self.budget > 0:
+            raise ConfigError(f"--budget must be more than nothing, got {self.budget} seconds")
+
+
+def train(
+    dataset: Dataset | None,
+    recipe: Recipe | None,
+    out: Path,
+    *,
+    seed: int | None = None,
+    length: Length | None = None,
+    resume: bool = False,
+    force: bool = False,
+    device: str = "cpu",
+    threads: int | None = None,
+    tensorboard: bool = False,
+    reporter: Reporter | None = None,
+    started: float | None = None,
+) -> dict[str, Any]:
+    """Trains a run, or continues one, and returns what `result.json` holds.
+
+    With `resume`, the run's own data, recipe and seed are used where they are not given, and must
+    agree where they are. `started` (on `time.monotonic`) is when the budget began to run.
+    """
+    started = time.monotonic() if started is None else started
+    reporter = reporter or Silent()
+    run = RunFolder(out)
+    with run.opened_for_training(resume=resume, force=force):
+        if run.started:
+            if run.finished:
+                reporter.status(f"{out} is finished already")
+                run.read_config()
+                return run.read_json("result.json")
+            config = run.read_config()
+            _check_agreement(config, dataset, recipe, seed, run)
+        else:
+            if dataset is None:
+                raise ConfigError("nothing to train on: name text files or a --dataset")
+            runtime.prepare(device, threads)
+            recipe = recipe or recipes.full_small()
+            config = _prepare(run, dataset, recipe, seed or 0, device, reporter)
+        return _Training(run, config, length or Length(), device, reporter, started).go(tensorboard)
+
+
+def _prepare(
+    run: RunFolder, dataset: Dataset, recipe: Recipe, seed: int, device: str, reporter: Reporter
+) -> dict[str, Any]:
+    """Encodes the text and writes all that is fixed before the first step."""
+    fmt = recipe.data.apply(dataset.format)
+    reporter.status(f"reading {dataset.name}")
+    (run / "data").mkdir(exist_ok=True)
+    total = dataset.split("train").n_bytes()
+    encoded = corpus.encode(
+        dataset.split("train"),
+        fmt,
+        run / "data" / "train.ids",
+        vocab_size=recipe.data.vocab_size,
+        min_char_count=recipe.data.min_char_count,
+        progress=lambda n: reporter.status(f"reading {dataset.name}: {100 * n // total} %"),
+    )
+    if encoded.n_other > 0.01 * encoded.n_chars:
+        reporter.warn(
+            f"{encoded.n_other / encoded.n_chars:.0%} of the characters are rare "
+            f"(seen fewer than {recipe.data.min_char_count} times) and become ◇; "
+            "--set min_char_count=1 keeps them all"
+        )
+    lexicon = encoded.lexicon
+    from spellonce.runs import write_atomically
+
+    write_atomically(run / "lexicon.tsv", lexicons.to_tsv(lexicon).encode("utf-8"))
+    config = {
+        "format": FORMAT,
+        "recipe": recipes.to_json(recipe),
+        "seed": seed,
+        "device": device,
+        "threads": runtime.threads(),
+        "versions": runtime.versions() | {"machine": platform.machine()},
+        "text": {
+            "tokenization": fmt.tokenization, "articles": fmt.articles, "unk": fmt.unk,
+        },
+        "data": {
+            "name": dataset.name,
+            "splits": {
+                name: {
+                    "segments": [[str(s.path.resolve()), s.start, s.stop] for s in source.segments],
+                    "sha256": encoded.sha256 if name == "train" else source.sha256(),
+                }
+                for name, source in dataset.splits.items()
+            },
+            "train_tokens": encoded.n_tokens,
+            "train_chars": encoded.n_chars,
+            "train_bytes": encoded.n_bytes,
+            "train_types": len(lexicon.types),
+            "lexemes": lexicon.n_lexemes,
+            "alphabet": len(lexicon.alphabet.chars),
+            "other_chars": encoded.n_other,
+        },
+    }  # fmt: skip
+    run.write_json("config.json", config)
+    return config
+
+
+def _check_agreement(
+    config: dict[str, Any],
+    dataset: Dataset | None,
+    recipe: Recipe | None,
+    seed: int | None,
+    run: RunFolder,
+) -> None:
+    stored = recipes.from_json(config["recipe"])
+    different = []
+    if recipe is not None and recipe != stored:
+        different.append(f"recipe or settings (it began as {stored.name})")
+    if seed is not None and seed != config["seed"]:
+        different.append(f"seed (it began with {config['seed']})")
+    if dataset is not None:
+        given = {
+            name: [[str(s.path.resolve()), s.start, s.stop] for s in source.segments]
+            for name, source in dataset.splits.items()
+        }
+        if given != {name: s["segments"] for name, s in config["data"]["splits"].items()}:
+            different.append(f"text (it began on {config['data']['name']})")
+    if different:
+        raise RunError(
+            f"{run.path} cannot be resumed with another {' and '.join(different)}: "
+            "leave it out, or give another --out"
+        )
+
+
+def source_of(config: dict[str, Any], split: str, *, verify: bool = True) -> Source:
+    """A split of the data that a run was trained on, if it is still there and the same."""
+    splits = config["data"]["splits"]
+    if split not in splits:
+        raise DataError(f"the run's data has no {split} split (it has {', '.join(splits)})")
+    segments = tuple(Segment(Path(p), int(a), int(b)) for p, a, b in splits[split]["segments"])
+    if not all(segment.path.is_file() for segment in segments):
+        dataset = corpus.find_dataset(config["data"]["name"])
+        segments = dataset.split(split).segments
+    source = Source(segments)
+    if verify and source.sha256() != splits[split]["sha256"]:
+        raise DataError(
+            f"{segments[0].path} is not what the run was trained with (its checksum differs): "
+            "restore it, or score it with --text"
+        )
+    return source
+
+
+def text_format(config: dict[str, Any]) -> TextFormat:
+    """How a run reads text."""
+    return TextFormat(**config["text"])
+
+
+@contextmanager
+def _signals() -> Iterator[list[str]]:
+    """Collects Ctrl-C and SIGTERM instead of dying from them; a second one kills."""
+    caught: list[str] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if caught:
+            raise KeyboardInterrupt
+        caught.append(signal.Signals(number).name)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.signal(number, note) for number in numbers}
+    try:
+        yield caught
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+class _Training:
+    """One call of `train` on a prepared run."""
+
+    def __init__(
+        self,
+        run: RunFolder,
+        config: dict[str, Any],
+        length: Length,
+        device: str,
+        reporter: Reporter,
+        started: float,
+    ) -> None:
+        self.run, self.config, self.length, self.reporter = run, config, length, reporter
+        self.started = started
+        self.device = runtime.prepare(device, int(config["threads"]))
+        self.recipe = recipes.from_json(config["recipe"])
+        self.seed = int(config["seed"])
+        self.lexicon: Lexicon = lexicons.load(run / "lexicon.tsv")
+        ids_path = run / "data" / "train.ids"
+        n_tokens = config["data"]["train_tokens"]
+        if not ids_path.is_file() or ids_path.stat().st_size != 4 * n_tokens:
+            raise RunError(f"{ids_path} is damaged: start again with --force")
+        self.type_ids = corpus.open_ids(ids_path)
+        self.chars_per_token = config["data"]["train_chars"] / n_tokens
+        self._valid: Reading | None = None
+
+    def go(self, tensorboard: bool) -> dict[str, Any]:
+        """Plans, trains, evaluates, saves."""
+        total = self._plan()
+        trainer = self._trainer(total)
+        checkpoint = self.run.read_checkpoint()
+        if checkpoint is not None:
+            trainer.restore(*checkpoint)
+        self.run.rewind_log(trainer.cursor.step)
+        # Read before the first step, so that a text that cannot be read is known now.
+        self._valid_reading()
+        with _signals() as caught:
+            seconds = self._steps(trainer, caught, self._board() if tensorboard else None)
+        return self._finish(trainer, seconds)
+
+    def _trainer(self, total: int) -> Trainer:
+        network = recipes.build_model(self.recipe, self.lexicon)
+        network.initialise(self.seed, self.lexicon.counts)
+        network.to(self.device)
+        return Trainer(self.recipe, network, self.lexicon, self.type_ids, self.seed, total)
+
+    # --- the plan -----------------------------------------------------------------------------
+
+    def _plan(self) -> int:
+        """The number of steps: stored once, then kept."""
+        if (self.run / "plan.json").is_file():
+            return int(self.run.read_json("plan.json")["steps"])
+        plan: dict[str, Any]
+        if self.length.budget is not None:
+            plan = self._plan_for(self.length.budget)
+        elif self.length.steps is not None:
+            plan = {"steps": self.length.steps}
+        else:
+            plan = {"steps": self._trainer(1).steps_of(self.recipe.training.epochs)}
+        self.run.write_json("plan.json", plan)
+        return int(plan["steps"])
+
+    def _plan_for(self, budget: float) -> dict[str, Any]:
+        """Measures the speed of this machine and fixes how many steps fit into the budget."""
+        self.reporter.status("measuring speed")
+        scored = self._valid_reading()
+        trainer = self._trainer(10**9)
+        speed = measure_speed(trainer, min(max(0.03 * budget, 1.0), 30.0))
+        per_step = speed.per_step(self.recipe.objective.lexicon_interval)
+        begin = time.perf_counter()
+        sample = min(len(scored), 2000)
+        self._validate(trainer.network, _head(scored, sample))
+        final = (time.perf_counter() - begin) / max(sample, 1) * len(scored)
+        begin = time.perf_counter()
+        n_bytes = sum(t.nbytes for t in trainer.tensors().values())
+        saving = 2.0 + n_bytes / 100e6
+        left = budget - (time.monotonic() - self.started) - 1.05 * final - saving
+        if trainer.recipe.training.optimizer == "sgd" or trainer.recipe.training.evaluate_every:
+            every = trainer.recipe.training.evaluate_every or len(trainer.rails.cuts(0)) - 1
+            per_step += final / every
+        per_step += saving / 3 / self.recipe.training.checkpoint_every
+        steps = int(0.97 * left / per_step)
+        if steps < 1:
+            raise ConfigError(
+                f"a budget of {budget:.0f} s is too short: preparing and scoring alone take "
+                f"{budget - left:.0f} s here; give more, or --steps"
+            )
+        return {
+            "steps": steps,
+            "budget": budget,
+            "seconds_per_step": per_step,
+            "seconds_of_evaluation": final,
+            "seconds_before": time.monotonic() - self.started,
+        }
+
+    # --- the steps ----------------------------------------------------------------------------
+
+    def _steps(self, trainer: Trainer, caught: list[str], board: Any) -> float:
+        """Takes the steps that are left; seconds of the run so far, resumed parts included."""
+        config, cursor = self.recipe.training, trainer.cursor
+        total = trainer.total_steps
+        before = _last_seconds(self.run)
+        begin = time.monotonic()
+        self.reporter.status("training")
+        self.reporter.progress(cursor.step, total, None)
+        while cursor.step < total:
+            trainer.step()
+            bpc = None
+            if trainer.evaluation_due():
+                self.reporter.status("validating")
+                with trainer.averages.swapped_in():
+                    nats, valid = self._validate(trainer.network, self._valid_reading())
+                trainer.note_validation(nats)
+                self.run.append_log({"step": cursor.step, "valid_bpc": valid["bpc"]})
+                self.reporter.status("training")
+            if cursor.step % config.report_every == 0 or cursor.step == total:
+                line = trainer.report(self.chars_per_token)
+                line["seconds"] = round(before + time.monotonic() - begin, 3)
+                bpc = line["train_bpc"]
+                self.run.append_log(line)
+                if board is not None:
+                    for key, value in line.items():
+                        if isinstance(value, float):
+                            board.add_scalar(key, value, cursor.step)
+            if caught or cursor.step % config.checkpoint_every == 0 or cursor.step == total:
+                self.run.write_checkpoint(cursor.step, trainer.tensors(), trainer.state_dict())
+            self.reporter.progress(cursor.step, total, bpc)
+            if caught and cursor.step < total:
+                raise Interrupted(
+                    f"stopped by {caught[0]} at step {cursor.step} of {total}, and saved: "
+                    f"continue with `spellonce train --resume --out {self.run}`"
+                )
+        return before + time.monotonic() - begin
+
+    def _board(self) -> Any:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise ConfigError(
+                "TensorBoard is not installed: pip install 'spellonce[tensorboard]'"
+            ) from None
+        return SummaryWriter(str(self.run / "tensorboard"))  # type: ignore[no-untyped-call]
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _finish(self, trainer: Trainer, seconds: float) -> dict[str, Any]:
+        """Validates the final weights, and writes them and the result."""
+        self.reporter.status("validating")
+        with trainer.averages.swapped_in():
+            _, valid = self._validate(trainer.network, self._valid_reading())
+            self.run.write_model(trainer.parameters)
+        cursor = trainer.cursor
+        spellers = [s for s in trainer.network.spellers if isinstance(s, Speller)]
+        result = {
+            "recipe": self.recipe.name,
+            "steps": cursor.step,
+            "tokens": cursor.tokens,
+            "epochs": round(trainer.epochs_done(), 3),
+            "seconds": round(seconds, 3),
+            "tokens_per_second": round(cursor.tokens / max(seconds, 1e-9), 1),
+            "valid_bpc": valid["bpc"],
+            "valid": {k: v for k, v in valid.items() if k != "bpc"},
+            "speller_ranks": [s.ranks() for s in spellers],
+            "averaged": trainer.averages.active,
+            "peak_rss_mb": runtime.peak_rss_mb(),
+            "seconds_in_all": round(time.monotonic() - self.started, 3),
+            "run": str(self.run),
+        }
+        self.run.append_log({"step": cursor.step, "valid_bpc": valid["bpc"], "final": True})
+        self.run.write_json("result.json", result)
+        return result
+
+    def _valid_reading(self) -> Reading:
+        if self._valid is None:
+            fmt = text_format(self.config)
+            self._valid = read(source_of(self.config, "valid").lines(), fmt)
+            if not len(self._valid):
+                raise DataError("the validation split has no tokens")
+        return self._valid
+
+    def _validate(self, network: TwoLevel, reading: Reading) -> tuple[float, dict[str, Any]]:
+        scores = score_reading(network, self.lexicon, reading)
+        return float(scores.nats.sum()), figures(scores)
+
+
+def _head(reading: Reading, n: int) -> Reading:
+    """The first n tokens of a reading."""
+    from dataclasses import fields, replace
+
+    cut: dict[str, Sequence[Any]] = {}
+    for f in fields(reading):
+        value = getattr(reading, f.name)
+        if not isinstance(value, int | str):
+            cut[f.name] = value[:n]
+    return replace(reading, **cut)  # type: ignore[arg-type]
+
+
+def _last_seconds(run: RunFolder) -> float:
+    """Seconds that earlier parts of the run took, from its log."""
+    import json
+
+    if not (run / "log.jsonl").is_file():
+        return 0.0
+    lines = (run / "log.jsonl").read_text(encoding="utf-8").split("\n")
+    seconds = [json.loads(line).get("seconds", 0.0) for line in lines if line]
+    return float(max(seconds, default=0.0))
+
+
