@@ -150,6 +150,11 @@ def open_files(paths: Sequence[Path]) -> Dataset:
     return Dataset(paths[0].stem, sources, TextFormat())
 
 
+def open_text(path: Path) -> Source:
+    """One text file as it is."""
+    return Source((_whole(path),))
+
+
 def _whole(path: Path) -> Segment:
     if path.is_dir():
         raise DataError(f"{path} is a folder: give files, or one folder with train.txt")
@@ -256,9 +261,7 @@ def encode(
     for start in range(0, n_tokens, 1 << 22):
         ids[start : start + (1 << 22)] = built.type_ids[ids[start : start + (1 << 22)]]
     ids.flush()
-    return Encoded(
-        built.lexicon, n_tokens, n_chars, n_bytes, built.n_other, digest.hexdigest()
-    )
+    return Encoded(built.lexicon, n_tokens, n_chars, n_bytes, built.n_other, digest.hexdigest())
 
 
 def open_ids(path: Path) -> NDArray[np.int32]:

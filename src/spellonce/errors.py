@@ -25,5 +25,5 @@ class RunError(SpellOnceError):
     """A run folder that cannot be read, written or continued."""
 
 
-class Interrupted(SpellOnceError):
+class InterruptedTrainingError(SpellOnceError):
     """Training was stopped by a signal, after saving what it had."""

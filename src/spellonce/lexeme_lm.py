@@ -12,6 +12,7 @@ the result is a function of its arguments alone. State is an argument too.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import cast
 
 import torch
@@ -67,7 +68,9 @@ def check_dropout(name: str, p: float) -> None:
         raise ConfigError(f"{name} must be at least 0 and below 1, got {p}")
 
 
-def dropout(x: Tensor, p: float, generator: torch.Generator | None, shape: tuple[int, ...]) -> Tensor:
+def dropout(
+    x: Tensor, p: float, generator: torch.Generator | None, shape: tuple[int, ...]
+) -> Tensor:
     """x with a share p of it dropped, by a mask of the given (broadcast) shape; E[result] = x."""
     if generator is None or p == 0:
         return x
@@ -143,9 +146,7 @@ class LexemeLM(nn.Module):
         self.config = config
         self.table = LexemeTable(n_lexemes, config.n_embed, config.cuts)
         widths = [config.n_embed, *[config.n_hidden] * (config.n_layers - 1), config.n_embed]
-        self.layers = nn.ModuleList(
-            LSTMLayer(a, b) for a, b in zip(widths, widths[1:], strict=False)
-        )
+        self.layers = nn.ModuleList(LSTMLayer(a, b) for a, b in pairwise(widths))
 
     def initialise(self, generator: torch.Generator, counts: Tensor | None = None) -> None:
         """Seeded weights; `counts` are the lexemes' in training."""

@@ -227,9 +227,7 @@ def escape(word: str) -> str:
     """
     if word.isprintable() and "\\" not in word:
         return word
-    return "".join(
-        c if c.isprintable() and c != "\\" else f"\\u{{{ord(c):X}}}" for c in word
-    )
+    return "".join(c if c.isprintable() and c != "\\" else f"\\u{{{ord(c):X}}}" for c in word)
 
 
 def unescape(field_text: str) -> str:

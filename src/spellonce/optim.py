@@ -39,7 +39,7 @@ class TrainingConfig:
     clip: float = 0.25
     """Largest norm of the gradient of a step."""
     clip_separately: bool = False
-    """Clip lexeme LM and speller each on its own, so that a lexicon step cannot crowd out the LM."""
+    """Clip lexeme LM and speller each on its own: a lexicon step cannot crowd out the LM."""
     epochs: float = 750.0
     """Length of the run where neither steps nor a budget are given."""
     nonmonotone: int = 5

@@ -79,7 +79,7 @@ def full_small() -> Recipe:
         name="full-small",
         about="the paper's model at a size for two CPU cores: minutes, not days",
         data=DataConfig(vocab_size=25_000),
-        windows=WindowConfig(rails=32, window=70, window_spread=3, short_windows=0.0),
+        windows=WindowConfig(rails=32, window=70, window_spread=0, short_windows=0.0),
         lm=LexemeLMConfig(
             n_embed=320, n_hidden=512, n_layers=2,
             drop_embed=0.0, drop_input=0.1, drop_hidden=0.1, drop_output=0.1, drop_recurrent=0.0,

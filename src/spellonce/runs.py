@@ -82,7 +82,7 @@ class RunFolder:
                         f"{self.path} holds a run already: add --resume to continue it, "
                         "--force to replace it, or give another --out"
                     )
-                if force and not resume or (occupied and not self.started):
+                if (force and not resume) or (occupied and not self.started):
                     self._clear()
                 yield
         except filelock.Timeout:

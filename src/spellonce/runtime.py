@@ -20,6 +20,8 @@ def prepare(device: str = "cpu", threads: int | None = None) -> torch.device:
     if threads is not None and threads != torch.get_num_threads():
         torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True)
+    # Nothing here reads memory that it has not written, and filling it first is not free.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         chosen = torch.device(device)
         torch.empty(1, device=chosen)

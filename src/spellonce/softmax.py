@@ -11,6 +11,7 @@ speller and to everyone else.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, cast
 
 import torch
@@ -21,63 +22,73 @@ _BLOCK = 1 << 22
 
 
 class _SumOfNats(torch.autograd.Function):
-    """Σ −log softmax(hidden·weightᵀ + bias)[target], in blocks, the gradient on the way forward.
-
-    The logits of a block live in one buffer that is reused, and turn into probabilities and then
-    into their own gradient in place: V × N logits are never in memory at once.
-    """
+    """`sum_of_nats` with its gradient computed on the way forward."""
 
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor
     ) -> tuple[Tensor, Tensor]:
-        n, v = len(hidden), len(weight)
-        rows = max(1, min(n, _BLOCK // v))
-        needs_grad = any(ctx.needs_input_grad[:3])
-        nats = hidden.new_empty(n)
-        buffer = hidden.new_empty(rows, v)
-        if needs_grad:
-            d_hidden, d_weight = torch.empty_like(hidden), torch.zeros_like(weight)
-            d_bias = torch.zeros_like(bias)
-        for start in range(0, n, rows):
-            h = hidden[start : start + rows]
-            logits = buffer[: len(h)]  # (rows, V)
-            torch.addmm(bias, h, weight.T, out=logits)
-            target = targets[start : start + rows, None]
-            target_logit = logits.gather(1, target)
-            peak = logits.amax(1, keepdim=True)
-            total = logits.sub_(peak).exp_().sum(1, keepdim=True)
-            nats[start : start + rows] = (total.log() + peak - target_logit)[:, 0]
-            if needs_grad:
-                d_logits = logits.div_(total)
-                d_logits.scatter_add_(1, target, -torch.ones_like(target_logit))
-                torch.mm(d_logits, weight, out=d_hidden[start : start + rows])
-                d_weight.addmm_(d_logits.T, h)
-                d_bias += d_logits.sum(0)
-        if needs_grad:
-            ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        gradients = torch.empty_like(hidden), torch.zeros_like(weight), torch.zeros_like(bias)
+        nats = _blockwise(hidden, weight, bias, targets, gradients)
+        ctx.save_for_backward(*gradients)
         ctx.mark_non_differentiable(nats)
         return nats.sum(), nats
 
     @staticmethod
-    def backward(  # type: ignore[override]
-        ctx: Any, d_sum: Tensor, _: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, d_sum: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
         return d_hidden * d_sum, d_weight * d_sum, d_bias * d_sum, None
+
+
+def _blockwise(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    targets: Tensor,
+    gradients: tuple[Tensor, Tensor, Tensor] | None,
+) -> Tensor:
+    """Nats of each target, block by block; fills in the gradients of their sum where wanted.
+
+    The logits of a block live in one buffer that is reused, and turn into probabilities and then
+    into their own gradient in place: N × V logits are never in memory at once.
+    """
+    n, v = len(hidden), len(weight)
+    rows = max(1, min(n, _BLOCK // v))
+    nats = hidden.new_empty(n)
+    buffer = hidden.new_empty(rows, v)
+    for start in range(0, n, rows):
+        h = hidden[start : start + rows]
+        logits = buffer[: len(h)]  # (rows, V)
+        torch.addmm(bias, h, weight.T, out=logits)
+        target = targets[start : start + rows, None]
+        target_logit = logits.gather(1, target)
+        peak = logits.amax(1, keepdim=True)
+        total = logits.sub_(peak).exp_().sum(1, keepdim=True)
+        nats[start : start + rows] = (total.log() + peak - target_logit)[:, 0]
+        if gradients is not None:
+            d_hidden, d_weight, d_bias = gradients
+            d_logits = logits.div_(total)
+            d_logits.scatter_add_(1, target, -torch.ones_like(target_logit))
+            torch.mm(d_logits, weight, out=d_hidden[start : start + rows])
+            d_weight.addmm_(d_logits.T, h)
+            d_bias += d_logits.sum(0)
+    return nats
 
 
 def sum_of_nats(
     hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """(differentiable sum, nats of each position) of the targets under a softmax.
+    """(differentiable sum, nats of each): −log softmax(hidden·weightᵀ + bias)[target].
 
     >>> h, w, b = torch.zeros(3, 2), torch.zeros(4, 2), torch.zeros(4)
     >>> total, nats = sum_of_nats(h, w, b, torch.tensor([0, 1, 2]))
     >>> bool(torch.isclose(nats.exp(), torch.tensor(4.0)).all())
     True
     """
-    return cast(tuple[Tensor, Tensor], _SumOfNats.apply(hidden, weight, bias, targets))
+    if torch.is_grad_enabled():
+        return cast(tuple[Tensor, Tensor], _SumOfNats.apply(hidden, weight, bias, targets))  # type: ignore[no-untyped-call]
+    nats = _blockwise(hidden, weight, bias, targets, None)
+    return nats.sum(), nats
 
 
 class LexemeTable(nn.Module):
@@ -89,7 +100,7 @@ class LexemeTable(nn.Module):
         self.n_lexemes = n_lexemes
         self.bounds = [0, *inner, n_lexemes]
         self.n_tails = len(inner)
-        sizes = [b - a for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
+        sizes = [b - a for a, b in pairwise(self.bounds)]
         # The head's last rows are not lexemes: they stand for the tails. Separate parameters,
         # because the gradient of a slice is as large as what it was cut from.
         sizes[0] += self.n_tails
@@ -111,7 +122,7 @@ class LexemeTable(nn.Module):
                     bias.copy_(part - part.logsumexp(0))
 
     def _parts(self, rows: Tensor) -> list[Tensor]:
-        return [rows[a:b] for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
+        return [rows[a:b] for a, b in pairwise(self.bounds)]
 
     def embeddings(self) -> Tensor:
         """e(w) for all lexemes."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -117,9 +118,7 @@ class Speller(nn.Module):
         self.config = config
         self.characters = nn.Parameter(torch.empty(n_symbols, config.n_char_embed))
         widths = [config.n_char_embed + n_vector, *[config.n_hidden] * config.n_layers]
-        self.layers = nn.ModuleList(
-            LSTMLayer(a, b) for a, b in zip(widths, widths[1:], strict=False)
-        )
+        self.layers = nn.ModuleList(LSTMLayer(a, b) for a, b in pairwise(widths))
         self.output = nn.Linear(config.n_hidden, n_symbols)
 
     def initialise(self, generator: torch.Generator) -> None:
@@ -211,18 +210,20 @@ class Speller(nn.Module):
     def gate_blocks(self) -> Tensor:
         """The columns of the first layer's input weights that read the word vector.  (4, H, D)"""
         weight = cast(LSTMLayer, self.layers[0]).weight_ih[:, self.config.n_char_embed :]
-        return weight.unflatten(0, (4, -1))
+        return weight.reshape(4, self.config.n_hidden, -1)
 
     def nuclear_norm(self) -> Tensor:
         """Σ over the four gates of the sum of singular values, in the objective's total nats."""
-        return cast(Tensor, _NuclearNorm.apply(self.gate_blocks())).sum()
+        norms: Tensor = _NuclearNorm.apply(self.gate_blocks())  # type: ignore[no-untyped-call]
+        return norms.sum()
 
     @torch.no_grad()
     def proximal_step(self, threshold: float) -> None:
         """Shrinks every singular value by `threshold`, those below it to zero."""
         u, s, vh = torch.linalg.svd(self.gate_blocks(), full_matrices=False)
         shrunk = (u * (s - threshold).clamp_min(0).unsqueeze(-2)) @ vh
-        self.gate_blocks().copy_(shrunk)
+        weight = cast(LSTMLayer, self.layers[0]).weight_ih
+        weight[:, self.config.n_char_embed :] = shrunk.flatten(0, 1)
 
     @torch.no_grad()
     def ranks(self, share: float = 0.01) -> list[int]:
@@ -252,10 +253,11 @@ class _NuclearNorm(torch.autograd.Function):
         epsilon = torch.finfo(s.dtype).eps * max(matrix.shape[-2:])
         kept = s > epsilon * s.amax(-1, keepdim=True)
         ctx.save_for_backward((u * kept.unsqueeze(-2)) @ vh)
-        return s.sum(-1)
+        total: Tensor = s.sum(-1)
+        return total
 
     @staticmethod
-    def backward(ctx: Any, d_norm: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, d_norm: Tensor) -> Tensor:
         (sub_gradient,) = ctx.saved_tensors
         return cast(Tensor, sub_gradient * d_norm[..., None, None])
 

@@ -13,7 +13,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -85,6 +85,17 @@ def training_tokens(line: str, fmt: TextFormat) -> list[str]:
     return [UNSPELLED if letter in token else token for token in tokens]
 
 
+def join_tokens(tokens: Sequence[str], fmt: TextFormat) -> list[tuple[str, str]]:
+    """(white space before it, surface) of each token of a line: the inverse of `line_tokens`.
+
+    >>> join_tokens(["So", "(⇹", "they", "say", "⇹)"], TextFormat())
+    [('', 'So'), (' ', '('), ('', 'they'), (' ', 'say'), ('', ')')]
+    """
+    if fmt.tokenization == "spaces":
+        return [(" " if i else "", token) for i, token in enumerate(tokens)]
+    return list(pieces(tokens))
+
+
 def _spans(line: str, fmt: TextFormat) -> Iterator[tuple[str, int, int]]:
     """(token, start, end) for the tokens of one line, with offsets into that line."""
     if fmt.tokenization == "spaces":
@@ -93,7 +104,7 @@ def _spans(line: str, fmt: TextFormat) -> Iterator[tuple[str, int, int]]:
         return
     tokens = line_tokens(line, fmt)
     place = 0
-    for token, (separator, surface) in zip(tokens, pieces(tokens), strict=True):
+    for token, (separator, surface) in zip(tokens, join_tokens(tokens, fmt), strict=True):
         place += len(separator)
         yield token, place, place + len(surface)
         place += len(surface)
@@ -151,6 +162,20 @@ class Reading:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def head(self, n: int) -> Reading:
+        """The first n tokens; the counts of the text stay those of all of it."""
+        return replace(
+            self,
+            tokens=self.tokens[:n],
+            surfaces=self.surfaces[:n],
+            start=self.start[:n],
+            end=self.end[:n],
+            n_chars=self.n_chars[:n],
+            line=self.line[:n],
+            article=self.article[:n],
+            layout_nats=self.layout_nats[:n],
+        )
+
 
 def read(lines: Iterable[str], fmt: TextFormat) -> Reading:
     """Reads lines (each with its `\\n`, but perhaps the last) into a `Reading`.
@@ -183,9 +208,9 @@ def read(lines: Iterable[str], fmt: TextFormat) -> Reading:
                     cost += layout.nats("before" if is_word else "blank", start)
                 if is_word:
                     last = i + 1 == len(spans) or spans[i + 1][0] == EOS
-                    cost += layout.nats(*(
-                        ("after", following - end) if last else ("between", following - end - 1)
-                    ))
+                    cost += layout.nats(
+                        *(("after", following - end) if last else ("between", following - end - 1))
+                    )
             rows.append((
                 token, line[start:end] if is_word else EOS,
                 offset + start, offset + end, following - owned_from, number, cost,

@@ -136,8 +136,8 @@ class Trainer:
             loss = loss + objective.nuclear_norm / self.n_tokens * self.network.nuclear_norm()
         loss.backward()  # type: ignore[no-untyped-call]
         tally.tokens += window.n_tokens
-        tally.lm_nats += float(nats.lm)
-        tally.novel_nats += float(nats.novel)
+        tally.lm_nats += nats.lm.item()
+        tally.novel_nats += nats.novel.item()
         if not math.isfinite(tally.lm_nats + tally.novel_nats):
             raise RunError(
                 f"training diverged at step {self.cursor.step}: "
@@ -163,7 +163,7 @@ class Trainer:
         loss = interval * self.sampler.n_batches / self.n_tokens * nats
         loss.backward()  # type: ignore[no-untyped-call]
         cursor.lexicon_batches += 1
-        cursor.tally.lexicon_nats += float(nats)
+        cursor.tally.lexicon_nats += nats.item()
         cursor.tally.lexemes += len(ids)
 
     def _clip(self) -> None:
@@ -203,9 +203,10 @@ class Trainer:
         """Takes a validation result; SGD begins to average when they stop improving."""
         cursor = self.cursor
         cursor.valid_nats.append(nats)
-        if self.recipe.training.optimizer == "sgd" and not self.averages.active:
-            if should_average(cursor.valid_nats, self.recipe.training.nonmonotone):
-                self.averages.update()
+        config = self.recipe.training
+        may_begin = config.optimizer == "sgd" and not self.averages.active
+        if may_begin and should_average(cursor.valid_nats, config.nonmonotone):
+            self.averages.update()
 
     def report(self, chars_per_token: float) -> dict[str, Any]:
         """A line for the log; begins a new tally."""
@@ -215,9 +216,7 @@ class Trainer:
             "step": cursor.step,
             "epoch": round(self.epochs_done(), 4),
             "tokens": cursor.tokens,
-            "learning_rate": learning_rate(
-                self.recipe.training, cursor.step - 1, self.total_steps
-            ),
+            "learning_rate": learning_rate(self.recipe.training, cursor.step - 1, self.total_steps),
             "train_bpc": (tally.lm_nats + tally.novel_nats) * bits,
             "train_bpc_lm": tally.lm_nats * bits,
             "train_bpc_spell": tally.novel_nats * bits,

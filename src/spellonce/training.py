@@ -9,26 +9,26 @@ run as one with `steps` set to that number.
 
 from __future__ import annotations
 
+import json
 import platform
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-
 from spellonce import corpus, recipes, runtime
 from spellonce import lexicon as lexicons
 from spellonce.corpus import Dataset, Segment, Source
-from spellonce.errors import ConfigError, DataError, Interrupted, RunError
+from spellonce.errors import ConfigError, DataError, InterruptedTrainingError, RunError
 from spellonce.evaluation import figures
 from spellonce.lexicon import Lexicon
 from spellonce.recipes import Recipe
-from spellonce.runs import FORMAT, RunFolder
+from spellonce.runs import FORMAT, RunFolder, write_atomically
 from spellonce.scoring import score_reading
 from spellonce.speller import Speller
 from spellonce.text import Reading, TextFormat, read
@@ -141,8 +141,6 @@ def _prepare(
             "--set min_char_count=1 keeps them all"
         )
     lexicon = encoded.lexicon
-    from spellonce.runs import write_atomically
-
     write_atomically(run / "lexicon.tsv", lexicons.to_tsv(lexicon).encode("utf-8"))
     config = {
         "format": FORMAT,
@@ -319,7 +317,7 @@ class _Training:
         per_step = speed.per_step(self.recipe.objective.lexicon_interval)
         begin = time.perf_counter()
         sample = min(len(scored), 2000)
-        self._validate(trainer.network, _head(scored, sample))
+        self._validate(trainer.network, scored.head(sample))
         final = (time.perf_counter() - begin) / max(sample, 1) * len(scored)
         begin = time.perf_counter()
         n_bytes = sum(t.nbytes for t in trainer.tensors().values())
@@ -376,7 +374,7 @@ class _Training:
                 self.run.write_checkpoint(cursor.step, trainer.tensors(), trainer.state_dict())
             self.reporter.progress(cursor.step, total, bpc)
             if caught and cursor.step < total:
-                raise Interrupted(
+                raise InterruptedTrainingError(
                     f"stopped by {caught[0]} at step {cursor.step} of {total}, and saved: "
                     f"continue with `spellonce train --resume --out {self.run}`"
                 )
@@ -389,7 +387,7 @@ class _Training:
             raise ConfigError(
                 "TensorBoard is not installed: pip install 'spellonce[tensorboard]'"
             ) from None
-        return SummaryWriter(str(self.run / "tensorboard"))  # type: ignore[no-untyped-call]
+        return SummaryWriter(str(self.run / "tensorboard"))
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -433,26 +431,10 @@ class _Training:
         return float(scores.nats.sum()), figures(scores)
 
 
-def _head(reading: Reading, n: int) -> Reading:
-    """The first n tokens of a reading."""
-    from dataclasses import fields, replace
-
-    cut: dict[str, Sequence[Any]] = {}
-    for f in fields(reading):
-        value = getattr(reading, f.name)
-        if not isinstance(value, int | str):
-            cut[f.name] = value[:n]
-    return replace(reading, **cut)  # type: ignore[arg-type]
-
-
 def _last_seconds(run: RunFolder) -> float:
     """Seconds that earlier parts of the run took, from its log."""
-    import json
-
     if not (run / "log.jsonl").is_file():
         return 0.0
     lines = (run / "log.jsonl").read_text(encoding="utf-8").split("\n")
     seconds = [json.loads(line).get("seconds", 0.0) for line in lines if line]
     return float(max(seconds, default=0.0))
-
-

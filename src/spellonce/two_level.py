@@ -1,7 +1,8 @@
 """The two-level model: a lexeme LM and spellers under one objective (paper §2, equation 3).
 
-    p(θ) · Π_w [p(e(w)) · p_spell(σ(w) | e(w))] · Π_i p_LM(w_i | w_<i) · Π_{w_i = UNK} p_spell(s_i | h_i)
-    (1)             (2) lexicon                       (3) text              (4) novel words
+    p(θ) · Π_w [p(e(w)) · p_spell(σ(w) | e(w))]     (1) prior, (2) lexicon
+         · Π_i p_LM(w_i | w_<i)                     (3) text
+         · Π_{i: w_i = UNK} p_spell(s_i | h_i)      (4) novel words
 
 Systems are compositions: the same speller twice is `full`, two spellers are `sep-reg`, no lexicon
 speller is `no-reg`.

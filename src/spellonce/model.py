@@ -1,0 +1,158 @@
+"""A trained model: load it, score text, write text, spell words.
+
+import spellonce
+m = spellonce.load("runs/mine")
+m.score("The wug zibbled.").bits        # one figure per token
+m.sample(50, temperature=0.8, seed=1).text
+m.spell(like="walked")                  # words that look as `walked` might
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spellonce import lexicon as lexicons
+from spellonce import recipes, runtime
+from spellonce.evaluation import TokenScores, figures
+from spellonce.generation import Generator, Piece
+from spellonce.lexicon import Lexicon
+from spellonce.recipes import Recipe
+from spellonce.runs import RunFolder
+from spellonce.scoring import score_reading
+from spellonce.text import TextFormat, read, split_lines
+from spellonce.trainer import load_weights
+from spellonce.training import source_of, text_format
+from spellonce.two_level import TwoLevel
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Generated text, and which of it was made up."""
+
+    pieces: list[Piece]
+
+    @property
+    def text(self) -> str:
+        """The text as it is."""
+        return "".join(piece.text for piece in self.pieces)
+
+    @property
+    def novel(self) -> list[str]:
+        """The invented words."""
+        return [piece.text.strip() for piece in self.pieces if piece.is_novel]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network with its lexicon, recipe and way of reading text."""
+
+    network: TwoLevel
+    lexicon: Lexicon
+    recipe: Recipe
+    format: TextFormat
+    config: dict[str, Any]
+    """The run's `config.json`."""
+
+    def score(self, text: str) -> TokenScores:
+        """The probability of every token of a text, which is read as one stream."""
+        return self.score_lines(split_lines(text))
+
+    def score_lines(self, lines: Iterable[str]) -> TokenScores:
+        """The same for lines, each with its `\\n` but perhaps the last."""
+        return score_reading(self.network, self.lexicon, read(lines, self.format))
+
+    def evaluate(self, lines: Iterable[str], split: str = "text") -> dict[str, Any]:
+        """All figures of `spellonce eval`."""
+        begin = time.perf_counter()
+        scores = self.score_lines(lines)
+        seconds = time.perf_counter() - begin
+        result = figures(scores)
+        return {
+            "recipe": self.recipe.name,
+            "split": split,
+            **result,
+            "adaptive": None,
+            "static": {"bits": result["bits"], "bpc": result["bpc"]},
+            "articles": scores.article_sums(),
+            "seconds": round(seconds, 3),
+            "tokens_per_second": round(len(scores) / max(seconds, 1e-9), 1),
+            "peak_rss_mb": runtime.peak_rss_mb(),
+            "signature": self.signature(split),
+        }
+
+    def evaluate_split(self, split: str) -> dict[str, Any]:
+        """`evaluate` on a split of the data that the run was trained on."""
+        return self.evaluate(source_of(self.config, split).lines(), split)
+
+    def signature(self, split: str) -> str:
+        """What a figure depends on, in one line to quote with it."""
+        versions = runtime.versions()
+        data = self.config["data"]
+        checksum = data["splits"].get(split, {}).get("sha256", "")[:8]
+        parts = {
+            "spellonce": versions["spellonce"],
+            "recipe": self.recipe.name,
+            "seed": self.config["seed"],
+            "data": data["name"],
+            "split": f"{split}:{checksum}" if checksum else split,
+            "tok": self.format.tokenization,
+            "lexemes": self.lexicon.n_lexemes,
+            "mode": "static",
+            "torch": versions["torch"],
+        }
+        return "|".join(f"{key}:{value}" for key, value in parts.items())
+
+    def sample(
+        self, n: int = 200, *, temperature: float = 0.75, prompt: str = "", seed: int = 0
+    ) -> Sample:
+        """n tokens of text that follow the prompt."""
+        return Sample(self._generator().text(n, temperature, prompt, seed))
+
+    def spell(
+        self,
+        like: str | Sequence[str] = (),
+        *,
+        context: str | None = None,
+        n: int = 10,
+        temperature: float = 1.0,
+        novel_only: bool = False,
+        min_length: int = 1,
+        max_length: int = 30,
+        seed: int = 0,
+    ) -> list[str]:
+        """Words that resemble others (their mean embedding), or that fit after a context.
+
+        All different; fewer than n where no more are found.
+        """
+        generator = self._generator()
+        words = [like] if isinstance(like, str) else list(like)
+        return generator.words(
+            generator.vector(words, context),
+            n,
+            temperature,
+            seed,
+            novel_only=novel_only,
+            min_length=min_length,
+            max_length=max_length,
+        )
+
+    def _generator(self) -> Generator:
+        return Generator(self.network, self.lexicon, self.format)
+
+
+def load(run: str | Path, *, device: str = "cpu") -> Model:
+    """Loads the model of a run folder that `spellonce train` wrote."""
+    chosen = runtime.prepare(device)
+    folder = RunFolder(Path(run))
+    config = folder.read_config()
+    tensors = folder.read_model()
+    recipe = recipes.from_json(config["recipe"])
+    lexicon = lexicons.load(folder / "lexicon.tsv")
+    network = recipes.build_model(recipe, lexicon)
+    load_weights(dict(network.named_parameters()), tensors)
+    network.requires_grad_(False).to(chosen)
+    return Model(network, lexicon, recipe, text_format(config), config)
