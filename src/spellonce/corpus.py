@@ -176,12 +176,13 @@ def _split_segment(whole: Segment) -> list[Segment]:
             for part in (1 - 2 * HELD_OUT, 1 - HELD_OUT):
                 want = int(size * part)
                 file.seek(want)
-                # Up to a fifth of what is held out may go to find the end of a line, or a space.
-                ahead = file.read(max(int(size * HELD_OUT / 5), 1))
+                # Up to a fifth of what is held out may go to find the end of a line, or a space;
+                # four bytes are enough to find the end of a character.
+                ahead = file.read(max(int(size * HELD_OUT / 5), 4))
                 cut = next((want + i + 1 for c in b"\n " if (i := ahead.find(c)) >= 0), None)
                 if cut is None:
-                    inside = next((i for i, byte in enumerate(ahead) if byte & 0xC0 != 0x80), 0)
-                    cut = want + inside
+                    begins = (i for i, byte in enumerate(ahead) if byte & 0xC0 != 0x80)
+                    cut = want + next(begins, len(ahead))
                 cuts.append(max(cut, cuts[-1]))
     except OSError as error:
         raise DataError(f"cannot read {whole.path}: {error.strerror}") from error

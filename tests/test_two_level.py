@@ -1,0 +1,203 @@
+"""The joint model on a toy world: every probability adds up, the objective is what is written."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from spellonce.batching import LexiconSampler, Rails, WindowConfig, window_cuts
+from spellonce.lexicon import EOS_ID, UNK_ID
+from spellonce.recipes import Recipe
+from spellonce.trainer import Trainer
+from spellonce.two_level import ObjectiveConfig, TwoLevel
+
+from .toy import ALPHABET, LEXEMES, make_lexicon, make_network, spell, strings
+
+
+@pytest.mark.parametrize("cuts", [(), (3,)])
+def test_scores_of_all_strings_add_up_to_one_minus_the_double_route(cuts: tuple[int, ...]) -> None:
+    """Σ_s score(s) = 1 − p(UNK|h)·Σ_w p_spell(σ(w)|h), no more and no less."""
+    network, up_to = make_network(seed=5, cuts=cuts), 5
+    lexicon = make_lexicon()
+    with torch.no_grad():
+        network.novel.output.bias[0] += 2.0  # short words, so that few strings are most of the mass
+        history = np.array([2, UNK_ID, 3])
+        total = 0.0
+        words = [*strings(up_to), "\n"]
+        for word in words:
+            ids = np.append(history, lexicon.lexeme_id(word)).astype(np.int64)
+            novel = ["ba"] + [word] * int(ids[-1] == UNK_ID)
+            lm, spelling = network.score(ids, spell(novel))
+            total += math.exp(-lm[-1] - spelling[-1])
+        inputs = torch.tensor([EOS_ID, *history])[:, None]
+        hidden, _ = network.lm(inputs, network.lm.zero_state(1))
+        h = hidden.states[-1]
+        p_unk = network.lm.table.log_probs(h)[0, UNK_ID].exp().item()
+        known = network.novel.nats(h.expand(4, -1), spell(list(LEXEMES[2:]))).neg().exp().sum()
+        short = [*strings(up_to)]
+        longer = 1 - network.novel.nats(h.expand(len(short), -1), spell(short)).neg().exp().sum()
+    assert p_unk * float(known) > 1e-3 and float(longer) < 0.05
+    assert total + p_unk * float(longer) == pytest.approx(1 - p_unk * float(known), abs=1e-5)
+
+
+@pytest.mark.parametrize("window", [1, 7, 70, 10_000])
+def test_windows_and_batches_do_not_change_scores(window: int) -> None:
+    network = make_network()
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, len(LEXEMES), 900)
+    words = ["".join(rng.choice(list("ab◇"), rng.integers(0, 9))) for _ in range((ids == 0).sum())]
+    reference = network.score(ids, spell(words), window=300)
+    scores = network.score(ids, spell(words), window=window)
+    for mine, theirs in zip(scores, reference, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_later_token_changes_no_earlier_score() -> None:
+    network = make_network()
+    ids = np.array([2, 0, 3, 1, 4, 0])
+    first = network.score(ids, spell(["b", "ba"]))
+    other = network.score(np.array([2, 0, 3, 1, 5, 1]), spell(["b"]))
+    np.testing.assert_allclose(first[0][:4], other[0][:4], rtol=1e-6)
+    np.testing.assert_allclose(first[1][:4], other[1][:4], rtol=1e-6)
+
+
+def make_trainer(type_ids: np.ndarray, network: TwoLevel, **objective: object) -> Trainer:
+    recipe = Recipe(
+        "toy", "", windows=WindowConfig(rails=2, window=5, window_spread=0, short_windows=0),
+        lm=network.lm.config, speller=network.novel.config,
+        objective=replace(ObjectiveConfig(), **{"alpha": 0.0, "beta": 0.0, **objective}),
+    )  # fmt: skip
+    return Trainer(recipe, network, make_lexicon(), type_ids, seed=0, total_steps=10)
+
+
+def gradients(network: TwoLevel) -> dict[str, torch.Tensor]:
+    return {n: p.grad.clone() for n, p in network.named_parameters() if p.grad is not None}
+
+
+def test_the_gradient_of_a_step_is_that_of_the_objective_divided_by_the_tokens() -> None:
+    """Per step: (LM + novel nats)/(T·B) + K·n_batches/N·Σ sampled lexicon nats + ‖W‖*/N."""
+    network = make_network(
+        drop_embed=0, drop_input=0, drop_hidden=0, drop_output=0, drop_recurrent=0
+    )
+    network.novel.config = replace(network.novel.config, drop=0.0, drop_vector=0.0)
+    types = np.array([2, 6, 3, 0, 1, 7, 4, 5, 2, 8, 1], dtype=np.int32)
+    trainer = make_trainer(types, network, lexicon_interval=4, lexicon_batch=2)
+    n = len(types)
+    window = trainer.rails.window(0, 0)
+    trainer._window_backward(window)
+    trainer._lexicon_backward()
+    found = gradients(network)
+    network.zero_grad()
+
+    inputs, targets = torch.from_numpy(window.inputs), torch.from_numpy(window.targets)
+    hidden, _ = network.lm(inputs, network.lm.zero_state(2))
+    h = hidden.states.flatten(0, 1)
+    lm = torch.nn.functional.nll_loss(
+        network.lm.table.log_probs(h), targets.flatten(), reduction="sum"
+    )
+    all_types = make_lexicon().types
+    novel = network.novel.nats(h[window.novel], spell([all_types[i] for i in window.novel_types]))
+    assert len(window.novel) >= 2 and UNK_ID in window.targets
+    lexemes = trainer.sampler.batch(0)
+    assert trainer.sampler.n_batches == 2
+    lexical = network.novel.nats(
+        network.lm.table.embeddings()[lexemes], spell([all_types[i] for i in lexemes])
+    )
+    loss = (lm + novel.sum()) / targets.numel()
+    loss = loss + 4 * 2 / n * lexical.sum() + network.novel.nuclear_norm() / n
+    loss.backward()
+    for name, expected in gradients(network).items():
+        torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 4, 7, 100])
+def test_the_mean_over_one_pass_of_the_sampler_is_the_full_lexicon_factor(batch: int) -> None:
+    network, lexicon = make_network(), make_lexicon()
+    sampler = LexiconSampler(lexicon, batch, max_length=20, seed=3)
+    spellings = lexicon.spellings()
+    full = network.lexicon_nats(sampler.eligible, spellings.take(sampler.eligible), None)
+    assert sampler.eligible.tolist() == [2, 3, 4, 5]
+    for walk in range(2):
+        estimates, seen = [], []
+        for number in range(walk * sampler.n_batches, (walk + 1) * sampler.n_batches):
+            ids = sampler.batch(number)
+            seen += ids.tolist()
+            nats = network.lexicon_nats(ids, spellings.take(ids), None)
+            estimates.append(sampler.n_batches * nats.item())
+        assert sorted(seen) == [2, 3, 4, 5], "one pass is every eligible lexeme once"
+        assert np.mean(estimates) == pytest.approx(full.item(), rel=1e-5)
+
+
+def test_long_spellings_are_left_out_of_the_lexicon_factor_only() -> None:
+    lexicon = make_lexicon()
+    assert LexiconSampler(lexicon, 2, max_length=2, seed=0).eligible.tolist() == [2, 3, 4]
+    empty = LexiconSampler(lexicon, 2, max_length=0, seed=0)
+    assert empty.n_batches == 0
+
+
+def test_joint_and_separate_clipping() -> None:
+    for separate in (False, True):
+        network = make_network()
+        trainer = make_trainer(np.array([2, 6, 3, 7, 1] * 4, np.int32), network)
+        training = replace(trainer.recipe.training, clip=1e-3, clip_separately=separate)
+        trainer.recipe = replace(trainer.recipe, training=training)
+        trainer._window_backward(trainer.rails.window(0, 0))
+        trainer._clip()
+        norms = {
+            part: torch.stack(
+                [g.norm() for n, g in gradients(network).items() if n.startswith("lm.") == is_lm]
+            ).norm().item()
+            for part, is_lm in (("lm", True), ("speller", False))
+        }  # fmt: skip
+        joint = math.hypot(norms["lm"], norms["speller"])
+        if separate:
+            assert norms == {k: pytest.approx(1e-3, rel=1e-4) for k in norms}
+        else:
+            assert joint == pytest.approx(1e-3, rel=1e-4)
+        line = trainer.report(5.0)
+        assert line["clip"] == ("separate" if separate else "joint")
+
+
+@pytest.mark.parametrize("n_tokens", [1, 2, 11, 40, 41, 97])
+def test_rails_cover_every_token(n_tokens: int) -> None:
+    """Every token is a target, and its input is the token before it, or EOS at the beginning."""
+    ids = np.arange(10, 10 + n_tokens, dtype=np.int32)
+    rails = Rails(ids, 10_000, WindowConfig(rails=4, window=7), seed=1)
+    seen = set()
+    for epoch in range(2):
+        n_windows = len(rails.cuts(epoch)) - 1
+        for i in range(n_windows):
+            window = rails.window(epoch, i)
+            for a, b in zip(window.inputs.ravel(), window.targets.ravel(), strict=True):
+                assert a == (b - 1 if b > 10 else EOS_ID)
+                seen.add(int(b))
+    assert seen == set(ids.tolist())
+
+
+def test_window_lengths_are_those_of_the_paper() -> None:
+    cuts = np.array(window_cuts(1_000_000, WindowConfig(), [0]))
+    lengths = np.diff(cuts)[:-1]
+    assert lengths.max() <= 80 and lengths.min() >= 5
+    short = lengths < 52
+    assert 0.03 < short.mean() < 0.07
+    assert abs(lengths[~short].mean() - 70) < 0.5 and abs(lengths[short].mean() - 35) < 1.5
+
+
+def test_unspelled_tokens_are_unk_without_spelling() -> None:
+    rails = Rails(np.array([2, 0, 7, 1], np.int32), 6, WindowConfig(rails=1, window=4), seed=0)
+    window = rails.window(0, 0)
+    assert window.targets[:, 0].tolist() == [2, 0, 0, 1]
+    assert window.inputs[:, 0].tolist() == [1, 2, 0, 0]
+    assert window.novel.tolist() == [2] and window.novel_types.tolist() == [7]
+
+
+def test_shared_spellers_are_saved_once() -> None:
+    network = make_network()
+    names = [name for name, _ in network.named_parameters()]
+    assert len(names) == len(set(names)) and not any(n.startswith("lexicon.") for n in names)
+    assert network.spellers == [network.novel]
+    assert len(ALPHABET) == 4
