@@ -146,25 +146,28 @@ class Language:
         """−log2 P of each token of a text that follows a line break: the truth about it."""
         return -np.log2([self.p(w, v) for v, w in zip([EOS, *tokens], tokens, strict=False)])
 
+    def p_novel(self, before: str, known: Iterable[str]) -> float:
+        """P(the next token is none of those | the token before it)."""
+        return 1 - math.fsum(self.p(word, before) for word in known)
+
     def lexeme_and_spelling_bits(
         self, tokens: Sequence[str], known: Iterable[str]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """`bits`, as a two-level model with the `known` lexemes has to pay them.
 
         A known word costs −log2 P(w | v). For another the lexeme level says only that it is novel,
-        P(novel | v) = 1 − Σ_known P(w | v), and the spelling pays P(w | v) / P(novel | v).
+        −log2 P(novel | v), and the spelling pays the rest.
         """
         lexemes = set(known)
-        classes = {name: next(iter(c.words)) for name, c in self.classes.items()} | {EOS: EOS}
-        p_novel = {
-            name: 1 - math.fsum(self.p(w, example) for w in lexemes)
-            for name, example in classes.items()
-        }
+        bits_novel: dict[str, float] = {}
         total = self.bits(tokens)
         lexeme = total.copy()
         for i, (v, w) in enumerate(zip([EOS, *tokens], tokens, strict=False)):
             if w not in lexemes:
-                lexeme[i] = -math.log2(p_novel[self.derivation(v)[0]])
+                name = self.derivation(v)[0]
+                if name not in bits_novel:
+                    bits_novel[name] = -math.log2(self.p_novel(v, lexemes))
+                lexeme[i] = bits_novel[name]
         return lexeme, total - lexeme
 
     # --- from parameters to rates -------------------------------------------------------------
@@ -193,7 +196,7 @@ class Language:
 
     @property
     def chars_per_token(self) -> float:
-        """A word and what separates it from the next; the last one's separator is the line break."""
+        """A word and its separator; that of a line's last word is the line break itself."""
         return sum(
             self.stationary[name]
             * (

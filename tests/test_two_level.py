@@ -201,3 +201,21 @@ def test_shared_spellers_are_saved_once() -> None:
     assert len(names) == len(set(names)) and not any(n.startswith("lexicon.") for n in names)
     assert network.spellers == [network.novel]
     assert len(ALPHABET) == 4
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_proximal_steps_lower_the_rank_under_either_optimiser(optimizer: str) -> None:
+    ranks = {}
+    for weight in (0.0, 30.0):
+        network = make_network()
+        types = np.array([2, 6, 3, 7, 1, 4, 8, 5] * 20, np.int32)
+        trainer = make_trainer(types, network, proximal=True, nuclear_norm=weight)
+        rate = 1.0 if optimizer == "sgd" else 0.01
+        training = replace(trainer.recipe.training, optimizer=optimizer, learning_rate=rate)
+        trainer = Trainer(
+            replace(trainer.recipe, training=training), network, make_lexicon(), types, 0, 40
+        )
+        for _ in range(40):
+            trainer.step()
+        ranks[weight] = sum(network.novel.ranks())
+    assert ranks[30.0] < ranks[0.0] == 20, "true zeros among the singular values"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 _STARTED = time.monotonic()  # a budget is the time of the whole command
+# Threads that wait for each other sleep instead of spinning: where other programs want the cores
+# too, spinning makes training an order of magnitude slower. Read when torch is first imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-import errno  # noqa: E402
+import io  # noqa: E402
 import json  # noqa: E402
 import re  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Iterable, Iterator  # noqa: E402
+from contextlib import suppress  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import TYPE_CHECKING, Annotated, Any  # noqa: E402
 
@@ -34,7 +39,10 @@ ModelOption = Annotated[
     str | None, typer.Option("-m", "--model", metavar="RUN", help="A folder that `train` wrote.")
 ]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, …")]
-SeedOption = Annotated[int, typer.Option(min=0, help="The same seed gives the same words.")]
+MAX_SEED = 2**63 - 1
+SeedOption = Annotated[
+    int, typer.Option(min=0, max=MAX_SEED, help="The same seed gives the same words.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 
@@ -97,7 +105,9 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a run.")] = False,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of all randomness (0).")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=MAX_SEED, help="Of all randomness (0).")
+    ] = None,
     device: DeviceOption = "cpu",
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write events too.")] = False,
@@ -108,6 +118,8 @@ def train(
         raise ConfigError("where to? give the run a folder: --out RUN")
     if files and dataset:
         raise ConfigError("give files or a --dataset, not both")
+    if not (files or dataset or resume):
+        raise ConfigError("nothing to train on: name text files or a --dataset")
     seconds = None if budget is None else parse_duration(budget)
     from spellonce import corpus, recipes
     from spellonce.show import TrainingDisplay, training_summary
@@ -205,7 +217,7 @@ def _format_rows(
         if form == "jsonl":
             yield json.dumps(row, ensure_ascii=False) + "\n"
             continue
-        fields = [f"{v:.6f}" if isinstance(v, float) else v for v in map(row.get, columns)]
+        fields = [f"{v:.9f}" if isinstance(v, float) else v for v in map(row.get, columns)]
         yield "\t".join(str(int(f) if isinstance(f, bool) else f) for f in fields) + "\n"
 
 
@@ -303,7 +315,7 @@ def _write(parts: Iterable[str]) -> None:
     out = sys.stdout.buffer
     for part in parts:
         out.write(part.encode("utf-8", "surrogateescape"))
-    out.flush()
+        out.flush()  # whoever reads a pipe gets each line when it is there
 
 
 def _print_json(value: Any) -> None:
@@ -312,27 +324,49 @@ def _print_json(value: Any) -> None:
 
 def main() -> None:
     """Runs the command line; every failure is one line on stderr and an exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     try:
-        code = app(standalone_mode=False) or 0
+        code = app(prog_name="spellonce", standalone_mode=False) or 0
+        sys.stdout.flush()
     except SpellOnceError as error:
         code = _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         code = _fail("stopped", 1)
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read us has gone; nothing is left to say
-        code = 1
+        _drop_output()
+        code = 1  # whoever read us has gone; nothing is left to say
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT, errno.EROFS):
-            raise
-        code = _fail(f"cannot write: {error.strerror}", 1)
-    except MemoryError:
-        code = _fail("out of memory: try a smaller recipe or a smaller vocab_size", 1)
+        _drop_output()
+        what = f"cannot use {error.filename}" if error.filename else "cannot write"
+        code = _fail(f"{what}: {error.strerror or error}", 1)
     except Exception as error:
-        if not hasattr(error, "format_message"):
+        if hasattr(error, "format_message"):
+            code = _wrong_usage(error)
+        elif isinstance(error, MemoryError) or "allocate memory" in str(error):
+            code = _fail("out of memory: try a smaller recipe or a smaller vocab_size", 1)
+        elif os.environ.get("SPELLONCE_DEBUG"):
             raise
-        hint = getattr(getattr(error, "ctx", None), "command_path", "spellonce")
-        code = _fail(f"{error.format_message()} (see {hint} --help)", 2)
+        else:
+            what = f"internal error, {type(error).__name__}: {error}"
+            code = _fail(f"{what} (please report it; SPELLONCE_DEBUG=1 shows where it was)", 1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _wrong_usage(error: Any) -> int:
+    message: str = error.format_message()
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(message, file=sys.stderr)
+        return 2
+    hint = getattr(context, "command_path", "spellonce")
+    return _fail(f"{message} (see {hint} --help)", 2)
+
+
+def _drop_output() -> None:
+    """What could not be written is not tried again when Python ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, code: int) -> int:

@@ -139,15 +139,16 @@ def open_files(paths: Sequence[Path]) -> Dataset:
     """A data set from text files (or one folder): the end of each is held out."""
     if len(paths) == 1 and paths[0].is_dir():
         return open_folder(paths[0])
-    parts = [_split_segment(_whole(path)) for path in paths]
-    sources = {
-        name: Source(tuple(part[i] for part in parts if part[i].stop > part[i].start))
-        for i, name in enumerate(SPLITS)
-    }
-    for name in ("train", "valid"):
-        if not sources[name].segments:
-            raise DataError(f"{paths[0]} is too short to be split: {name} would be empty")
-    return Dataset(paths[0].stem, sources, TextFormat())
+    wholes = [_whole(path) for path in paths]
+    for split in (_split_segment, _split_short):
+        parts = [split(whole) for whole in wholes]
+        sources = {
+            name: Source(tuple(part[i] for part in parts if part[i].stop > part[i].start))
+            for i, name in enumerate(SPLITS)
+        }
+        if sources["train"].segments and sources["valid"].segments:
+            return Dataset(paths[0].stem, sources, TextFormat())
+    raise DataError(f"{paths[0]} is too short to be split: one character cannot be held out")
 
 
 def open_text(path: Path) -> Source:
@@ -162,6 +163,8 @@ def _whole(path: Path) -> Segment:
         size = path.stat().st_size
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
+    if not path.is_file():
+        raise DataError(f"{path} is no ordinary file: save what it holds, and name that")
     if size == 0:
         raise DataError(f"{path} is empty: there is nothing to read")
     return Segment(path, 0, size)
@@ -187,6 +190,17 @@ def _split_segment(whole: Segment) -> list[Segment]:
     except OSError as error:
         raise DataError(f"cannot read {whole.path}: {error.strerror}") from error
     return [Segment(whole.path, a, b) for a, b in zip(cuts, [*cuts[1:], size], strict=True)]
+
+
+def _split_short(whole: Segment) -> list[Segment]:
+    """The same for a word or two: the last character is for the test, the one before for valid."""
+    try:
+        data = whole.path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {whole.path}: {error.strerror}") from error
+    begins = [i for i, byte in enumerate(data) if byte & 0xC0 != 0x80] or [0]
+    valid, test = begins[-2:] if len(begins) > 2 else (begins[-1], whole.stop)
+    return [Segment(whole.path, a, b) for a, b in ((0, valid), (valid, test), (test, whole.stop))]
 
 
 def _read_format(path: Path) -> TextFormat:
@@ -248,11 +262,11 @@ def encode(
                 counts[raw_id] += 1
                 block.append(raw_id)
             if len(block) > 1 << 18:
-                np.array(block, dtype="<i4").tofile(out)
+                out.write(np.array(block, dtype="<i4").tobytes())
                 n_tokens += len(block)
                 block.clear()
                 progress(n_bytes)
-        np.array(block, dtype="<i4").tofile(out)
+        out.write(np.array(block, dtype="<i4").tobytes())
         n_tokens += len(block)
     if not has_words:
         raise DataError(f"{source.segments[0].path} has only white space: there are no words in it")

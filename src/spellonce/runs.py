@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -36,6 +37,11 @@ _OURS = {
     "config.json", "lexicon.tsv", "model.safetensors", "log.jsonl", "result.json", "checksums.json",
     "plan.json", "checkpoint", "data", "lock", "tensorboard",
 }  # fmt: skip
+_INSIDE = {"data": r"train\.ids", "checkpoint": r"(step|partial)-\d+", "tensorboard": r"events\..+"}
+_FIXED = ("config.json", "plan.json", "lexicon.tsv", "data/train.ids")
+"""What a run is made of before its first step, and never changes."""
+_CONFIG = {"recipe": dict, "seed": int, "threads": int, "text": dict, "data": dict}
+_MOVING, _REPLACED = ".moving.partial", ".replaced.partial"
 
 
 class RunFolder:
@@ -43,6 +49,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._sums: dict[str, str] | None = None
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name
@@ -62,48 +69,98 @@ class RunFolder:
 
     @contextmanager
     def opened_for_training(self, *, resume: bool, force: bool) -> Iterator[None]:
-        """Makes the folder ready, or refuses; nobody else can train into it meanwhile."""
-        if self.path.exists() and not self.path.is_dir():
-            raise RunError(f"{self.path} is a file: give another --out")
-        inside = {p.name for p in self.path.iterdir()} if self.path.is_dir() else set()
-        others = {name for name in inside - _OURS if not name.endswith(".partial")}
-        if others:
-            raise RunError(
-                f"{self.path} holds other things ({', '.join(sorted(others)[:3])}): "
-                "give --out a new or empty folder"
-            )
+        """Makes the folder ready, or refuses; nobody else can train into it meanwhile.
+
+        What --force replaces comes back if the new run fails before it has a plan.
+        """
         try:
+            if self.path.exists() and not self.path.is_dir():
+                raise RunError(f"{self.path} is a file: give another --out")
+            self._refuse_what_is_not_ours()
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(self / "lock", timeout=0)
-            with lock:
-                occupied = any(p.name != "lock" for p in self.path.iterdir())
-                if occupied and not (resume or force):
-                    raise RunError(
-                        f"{self.path} holds a run already: add --resume to continue it, "
-                        "--force to replace it, or give another --out"
-                    )
-                if (force and not resume) or (occupied and not self.started):
-                    self._clear()
-                yield
+            with filelock.FileLock(self / "lock", timeout=0):
+                self._settle(begun=self.started)
+                try:
+                    self._make_ready(resume, force)
+                    yield
+                finally:
+                    self._settle(begun=(self / "plan.json").exists())
         except filelock.Timeout:
             raise RunError(f"another training is writing to {self.path}: wait for it") from None
         except OSError as error:
             raise _disk_error(self.path, error) from error
 
-    def _clear(self) -> None:
-        for path in self.path.iterdir():
-            if path.name == "lock":
-                continue
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+    def _refuse_what_is_not_ours(self) -> None:
+        inside = {p.name: p for p in self.path.iterdir()} if self.path.is_dir() else {}
+        others = [n for n in inside if n not in _OURS and not n.endswith(".partial")]
+        for name, pattern in _INSIDE.items():
+            if name in inside:
+                names = [p.name for p in inside[name].iterdir()] if inside[name].is_dir() else [""]
+                others += [f"{name}/{n}" for n in names if not re.fullmatch(pattern, n)]
+        if others:
+            raise RunError(
+                f"{self.path} holds other things ({', '.join(sorted(others)[:3])}): "
+                "give --out a new or empty folder"
+            )
+
+    def _make_ready(self, resume: bool, force: bool) -> None:
+        occupied = any(p.name != "lock" for p in self.path.iterdir())
+        if occupied and not (resume or force):
+            raise RunError(
+                f"{self.path} holds a run already: add --resume to continue it, "
+                "--force to replace it, or give another --out"
+            )
+        if resume and self.started:
+            if not self.finished:
+                self.read_config()
+                self._verify_fixed()
+            return
+        if not force and (self._checkpoints() or (self / "model.safetensors").exists()):
+            raise RunError(
+                f"{self.path} has no config.json: restore it, or start again with --force"
+            )
+        self._set_aside()
+
+    # What was there before a new run waits in a folder whose name says how much of it is there:
+    # in `_MOVING` some of it is, and what stands outside belongs to it; in `_REPLACED` all of it
+    # is, and what stands outside is the new run's. So a kill at any moment leaves the old run or
+    # the new one, and nothing in between.
+
+    def _set_aside(self) -> None:
+        moving = self / _MOVING
+        moving.mkdir()
+        for path in self._entries():
+            path.rename(moving / path.name)
+        moving.rename(self / _REPLACED)
+
+    def _settle(self, *, begun: bool) -> None:
+        """Ends a replacement: deletes the old run if the new one has begun, else restores it."""
+        moving, replaced = self / _MOVING, self / _REPLACED
+        if begun and not moving.exists():
+            shutil.rmtree(replaced, ignore_errors=True)
+            return
+        if replaced.exists():
+            for path in self._entries():
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+            replaced.rename(moving)
+        if moving.exists():
+            for path in moving.iterdir():
+                path.rename(self / path.name)
+            moving.rmdir()
+
+    def _entries(self) -> list[Path]:
+        return [p for p in self.path.iterdir() if p.name not in ("lock", _MOVING, _REPLACED)]
 
     # --- JSON ---------------------------------------------------------------------------------
 
     def write_json(self, name: str, value: Any) -> None:
-        """Writes one of the JSON files, atomically."""
+        """Writes one of the JSON files, atomically. With its plan a run has begun."""
         write_atomically(self / name, (json.dumps(value, indent=2) + "\n").encode())
+        if name == "plan.json":
+            self._settle(begun=True)
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Reads one of the JSON files."""
@@ -122,6 +179,9 @@ class RunFolder:
                 f"{self.path} has format version {version}, and this program reads {FORMAT}: "
                 "use the version of spellonce that wrote it, or train it again"
             )
+        for key, kind in _CONFIG.items():
+            if not isinstance(config.get(key), kind):
+                raise RunError(f"{self / 'config.json'} is damaged: its {key} is missing or wrong")
         return config
 
     # --- weights ------------------------------------------------------------------------------
@@ -161,6 +221,7 @@ class RunFolder:
             for name, data in payload.items():
                 _write_synced(partial / name, data)
             sums = {name: hashlib.sha256(data).hexdigest() for name, data in payload.items()}
+            sums |= self._fixed_sums()
             _write_synced(partial / "checksums.json", json.dumps(sums).encode())
         except OSError as error:
             shutil.rmtree(partial, ignore_errors=True)
@@ -169,12 +230,12 @@ class RunFolder:
             shutil.rmtree(final)
         partial.rename(final)
         _sync_folder(folder)
-        for old in sorted(folder.glob("step-*"))[:-1]:
+        for old in self._checkpoints()[:-1]:
             shutil.rmtree(old)
 
     def read_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The newest checkpoint, or None where there is none."""
-        found = sorted((self / "checkpoint").glob("step-*"))
+        found = self._checkpoints()
         if not found:
             return None
         folder = found[-1]
@@ -186,6 +247,26 @@ class RunFolder:
                     "or start again with --force"
                 )
         return read_tensors(folder / "tensors.safetensors"), read_json(folder / "state.json")
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted((self / "checkpoint").glob("step-*"))
+
+    def _fixed_sums(self) -> dict[str, str]:
+        """Checksums of what never changes, read once."""
+        if self._sums is None:
+            self._sums = {name: sha256(self / name) for name in _FIXED if (self / name).is_file()}
+        return self._sums
+
+    def _verify_fixed(self) -> None:
+        """Refuses to continue a run whose files are not those that the checkpoint knew."""
+        for folder in self._checkpoints()[-1:]:
+            sums = read_json(folder / "checksums.json")
+            for name in _FIXED:
+                path = self / name
+                if name in sums and not (path.is_file() and sha256(path) == sums[name]):
+                    raise RunError(
+                        f"{path} is damaged: restore it from a copy, or start again with --force"
+                    )
 
     # --- the log ------------------------------------------------------------------------------
 
@@ -208,7 +289,8 @@ class RunFolder:
                 entry = json.loads(line)
             except json.JSONDecodeError:
                 continue
-            if isinstance(entry, dict) and entry.get("step", 0) <= step:
+            taken = isinstance(entry, dict) and entry.get("step", 0) <= step
+            if taken and not entry.get("final"):
                 kept.append(line + "\n")
         write_atomically(path, "".join(kept).encode())
 
@@ -228,7 +310,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     """The tensors in the safetensors format; the same tensors give the same bytes."""
-    plain = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
+    plain: dict[str, Tensor] = {}
+    stored: set[int] = set()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        place = tensor.untyped_storage().data_ptr()
+        # The format has no shared memory, and the h and c of a fresh state are one zero.
+        plain[name] = tensor.clone() if place in stored else tensor
+        stored.add(place)
     return safetensors.torch.save(plain)
 
 

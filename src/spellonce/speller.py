@@ -207,9 +207,14 @@ class Speller(nn.Module):
                 words[i].append(drawn[i])
         return words
 
+    @property
+    def vector_weight(self) -> nn.Parameter:
+        """The first layer's input weights: columns for the character, then for the vector."""
+        return cast(LSTMLayer, self.layers[0]).weight_ih
+
     def gate_blocks(self) -> Tensor:
         """The columns of the first layer's input weights that read the word vector.  (4, H, D)"""
-        weight = cast(LSTMLayer, self.layers[0]).weight_ih[:, self.config.n_char_embed :]
+        weight = self.vector_weight[:, self.config.n_char_embed :]
         return weight.reshape(4, self.config.n_hidden, -1)
 
     def nuclear_norm(self) -> Tensor:
@@ -222,8 +227,7 @@ class Speller(nn.Module):
         """Shrinks every singular value by `threshold`, those below it to zero."""
         u, s, vh = torch.linalg.svd(self.gate_blocks(), full_matrices=False)
         shrunk = (u * (s - threshold).clamp_min(0).unsqueeze(-2)) @ vh
-        weight = cast(LSTMLayer, self.layers[0]).weight_ih
-        weight[:, self.config.n_char_embed :] = shrunk.flatten(0, 1)
+        self.vector_weight[:, self.config.n_char_embed :] = shrunk.flatten(0, 1)
 
     @torch.no_grad()
     def ranks(self, share: float = 0.01) -> list[int]:

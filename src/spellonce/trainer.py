@@ -116,10 +116,7 @@ class Trainer:
             group["lr"] = rate
         self.optimizer.step()
         if self.recipe.objective.proximal:
-            for speller in self.network.spellers:
-                if isinstance(speller, Speller):
-                    # The step's share of the objective, which is divided by N.
-                    speller.proximal_step(rate * self.recipe.objective.nuclear_norm / self.n_tokens)
+            self._proximal_steps(rate)
         if self.averages.active:
             self.averages.update()
         self._advance(window.n_tokens)
@@ -173,6 +170,24 @@ class Trainer:
             groups = [[p for group in groups for p in group]]
         norms = [torch.nn.utils.clip_grad_norm_(group, limit) for group in groups if group]
         self.cursor.tally.clipped += int(any(float(norm) > limit for norm in norms))
+
+    def _proximal_steps(self, rate: float) -> None:
+        """The nuclear norm as a proximal step: the objective is divided by N, so its weight is too.
+
+        Adam divides each coordinate's step by the root of its mean squared gradient; the proximal
+        operator needs one number for a whole block, and takes the root of their mean.
+        """
+        weight = self.recipe.objective.nuclear_norm / self.n_tokens
+        for speller in self.network.spellers:
+            if not isinstance(speller, Speller):
+                continue
+            scale = 1.0
+            if self.recipe.training.optimizer == "adam":
+                state = self.optimizer.state[speller.vector_weight]
+                correction = 1 - self.recipe.training.beta2 ** float(state["step"])
+                squares = state["exp_avg_sq"][:, speller.config.n_char_embed :]
+                scale = math.sqrt(float(squares.mean()) / correction) + 1e-12
+            speller.proximal_step(rate * weight / scale)
 
     def _advance(self, n_tokens: int) -> None:
         cursor = self.cursor

@@ -1,0 +1,52 @@
+"""Peak memory of one training step of `full` at the paper's size, vocabulary 50,000, 40 × 70 tokens.
+
+A random text stands in for a corpus: memory does not depend on what the words are. Prints one line
+of JSON. The bar is 4 GB.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+
+from spellonce import recipes, runtime
+from spellonce.lexicon import Alphabet, Lexicon
+from spellonce.trainer import Trainer
+
+N_LEXEMES = 50_001
+N_NOVEL = 30_000
+
+
+def random_lexicon(rng: np.random.Generator) -> Lexicon:
+    letters = [chr(c) for c in range(0x61, 0x61 + 145)]
+    words: dict[str, None] = {}
+    while len(words) < N_LEXEMES - 2 + N_NOVEL:
+        words.setdefault("".join(rng.choice(letters, 1 + rng.poisson(7))))
+    types = ("", "\n", *words)
+    return Lexicon(Alphabet(letters), types, np.ones(len(types), dtype=np.int64), N_LEXEMES)
+
+
+def main() -> None:
+    runtime.prepare("cpu", 2)
+    rng = np.random.default_rng(0)
+    lexicon = random_lexicon(rng)
+    recipe = recipes.override(recipes.full(), ["window_spread=0", "short_windows=0"])
+    network = recipes.build_model(recipe, lexicon)
+    network.initialise(0, lexicon.counts)
+    ids = rng.zipf(1.3, 200_000) % len(lexicon.types)
+    trainer = Trainer(recipe, network, lexicon, ids.astype(np.int32), seed=0, total_steps=100)
+    seconds = []
+    for lexicon_step in (True, False, False):
+        begin = time.perf_counter()
+        trainer.step(lexicon=lexicon_step)
+        seconds.append(round(time.perf_counter() - begin, 2))
+    print(json.dumps({
+        "benchmark": "memory of a paper-size step", "bar_mb": 4096,
+        "peak_rss_mb": runtime.peak_rss_mb(), "seconds_per_step": seconds,
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
