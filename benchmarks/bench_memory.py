@@ -1,4 +1,4 @@
-"""Peak memory of one training step of `full` at the paper's size, vocabulary 50,000, 40 × 70 tokens.
+"""Peak memory of a training step of `full`: the paper's size, 50,000 lexemes, 40 × 70 tokens.
 
 A random text stands in for a corpus: memory does not depend on what the words are. Prints one line
 of JSON. The bar is 4 GB.

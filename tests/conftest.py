@@ -88,6 +88,8 @@ class Process:
     def __init__(self, zygote: subprocess.Popen[str], folder: Path, job: dict[str, Any]) -> None:
         self._zygote = zygote
         self._out, self._err = folder / "stdout", folder / "stderr"
+        self._out.touch()
+        self._err.touch()
         self._code: int | None = None
         self.pid: int = self._ask({**job, "out": str(self._out), "err": str(self._err)})
 
@@ -118,8 +120,10 @@ class Process:
 
 def _serve() -> None:
     """The zygote: forks a child for each job on stdin, and says how they end."""
+
+    import spellonce.cli
     import spellonce.show
-    import spellonce.training  # noqa: F401
+    import spellonce.training  # noqa: F401  (and what these import when they are first used)
 
     for line in sys.stdin:
         request = json.loads(line)

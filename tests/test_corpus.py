@@ -177,5 +177,5 @@ def test_a_bad_dataset_toml_is_refused(tmp_path: Path, settings: str) -> None:
     for name in ("train", "valid"):
         write(tmp_path / f"{name}.txt", "x\n")
     write(tmp_path / "dataset.toml", settings)
-    with pytest.raises(Exception, match="dataset.toml|articles"):
+    with pytest.raises(Exception, match=r"dataset\.toml|articles"):
         corpus.open_folder(tmp_path)

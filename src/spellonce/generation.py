@@ -19,7 +19,7 @@ from spellonce.lexicon import EOS_ID, UNK_ID, Lexicon
 from spellonce.speller import draw
 from spellonce.text import EOS, TextFormat, join_tokens, line_tokens, split_lines
 from spellonce.tokenizer import MERGE
-from spellonce.two_level import TwoLevel, _speller
+from spellonce.two_level import TwoLevel, as_speller
 
 _MAX_LENGTH = 40
 _TRIES = 20
@@ -95,7 +95,7 @@ class Generator:
     def _draw(
         self, vectors: Tensor, temperature: float, generator: torch.Generator, max_length: int
     ) -> list[str]:
-        speller = _speller(self.network.novel)
+        speller = as_speller(self.network.novel)
         drawn = speller.sample(vectors, generator, temperature, max_length)
         return [self.lexicon.alphabet.decode(symbols) for symbols in drawn]
 

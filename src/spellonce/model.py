@@ -20,12 +20,12 @@ from spellonce import recipes, runtime
 from spellonce.evaluation import TokenScores, figures
 from spellonce.generation import Generator, Piece
 from spellonce.lexicon import Lexicon
+from spellonce.preparation import source_of, text_format
 from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
 from spellonce.scoring import score_reading
 from spellonce.text import TextFormat, read, split_lines
 from spellonce.trainer import load_weights
-from spellonce.training import source_of, text_format
 from spellonce.two_level import TwoLevel
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 
@@ -16,10 +17,12 @@ def prepare(device: str = "cpu", threads: int | None = None) -> torch.device:
 
     Flushing denormals must precede the first parallel region: threads inherit it at their start.
     """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what determinism needs on CUDA
     torch.set_flush_denormal(True)
     if threads is not None and threads != torch.get_num_threads():
         torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True)
+    # Bit-identical runs are promised on the CPU; elsewhere an operation may have no such version.
+    torch.use_deterministic_algorithms(True, warn_only=not device.startswith("cpu"))
     # Nothing here reads memory that it has not written, and filling it first is not free.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:

@@ -10,7 +10,6 @@ run as one with `steps` set to that number.
 from __future__ import annotations
 
 import json
-import platform
 import signal
 import threading
 import time
@@ -19,47 +18,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from spellonce import corpus, recipes, runtime
 from spellonce import lexicon as lexicons
-from spellonce.corpus import Dataset, Segment, Source
+from spellonce.corpus import Dataset
 from spellonce.errors import ConfigError, DataError, InterruptedTrainingError, RunError
 from spellonce.evaluation import figures
 from spellonce.lexicon import Lexicon
+from spellonce.preparation import check_agreement, prepare, source_of, text_format
+from spellonce.progress import Reporter, Silent
 from spellonce.recipes import Recipe
-from spellonce.runs import FORMAT, RunFolder, write_atomically
+from spellonce.runs import RunFolder
 from spellonce.scoring import score_reading
 from spellonce.speller import Speller
-from spellonce.text import Reading, TextFormat, read
+from spellonce.text import Reading, read
 from spellonce.trainer import Trainer, measure_speed
 from spellonce.two_level import TwoLevel
-
-
-class Reporter(Protocol):
-    """Whoever watches a training."""
-
-    def status(self, message: str) -> None:
-        """What is being done now."""
-
-    def warn(self, message: str) -> None:
-        """Something that the user should know."""
-
-    def progress(self, step: int, total: int, bpc: float | None) -> None:
-        """A step was taken; bpc on the training text, when there is a new figure."""
-
-
-class Silent:
-    """A reporter that says nothing."""
-
-    def status(self, message: str) -> None:
-        """Nothing."""
-
-    def warn(self, message: str) -> None:
-        """Nothing."""
-
-    def progress(self, step: int, total: int, bpc: float | None) -> None:
-        """Nothing."""
 
 
 @dataclass(frozen=True)
@@ -108,120 +83,14 @@ def train(
                 run.read_config()
                 return run.read_json("result.json")
             config = run.read_config()
-            _check_agreement(config, dataset, recipe, seed, run)
+            check_agreement(config, dataset, recipe, seed, run)
         else:
             if dataset is None:
                 raise ConfigError("nothing to train on: name text files or a --dataset")
             runtime.prepare(device, threads)
             recipe = recipe or recipes.full_small()
-            config = _prepare(run, dataset, recipe, seed or 0, device, reporter)
+            config = prepare(run, dataset, recipe, seed or 0, device, reporter)
         return _Training(run, config, length or Length(), device, reporter, started).go(tensorboard)
-
-
-def _prepare(
-    run: RunFolder, dataset: Dataset, recipe: Recipe, seed: int, device: str, reporter: Reporter
-) -> dict[str, Any]:
-    """Encodes the text and writes all that is fixed before the first step."""
-    fmt = recipe.data.apply(dataset.format)
-    reporter.status(f"reading {dataset.name}")
-    (run / "data").mkdir(exist_ok=True)
-    total = dataset.split("train").n_bytes()
-    encoded = corpus.encode(
-        dataset.split("train"),
-        fmt,
-        run / "data" / "train.ids",
-        vocab_size=recipe.data.vocab_size,
-        min_char_count=recipe.data.min_char_count,
-        progress=lambda n: reporter.status(f"reading {dataset.name}: {100 * n // total} %"),
-    )
-    if encoded.n_other > 0.01 * encoded.n_chars:
-        reporter.warn(
-            f"{encoded.n_other / encoded.n_chars:.0%} of the characters are rare "
-            f"(seen fewer than {recipe.data.min_char_count} times) and become ◇; "
-            "--set min_char_count=1 keeps them all"
-        )
-    lexicon = encoded.lexicon
-    write_atomically(run / "lexicon.tsv", lexicons.to_tsv(lexicon).encode("utf-8"))
-    config = {
-        "format": FORMAT,
-        "recipe": recipes.to_json(recipe),
-        "seed": seed,
-        "device": device,
-        "threads": runtime.threads(),
-        "versions": runtime.versions() | {"machine": platform.machine()},
-        "text": {
-            "tokenization": fmt.tokenization, "articles": fmt.articles, "unk": fmt.unk,
-        },
-        "data": {
-            "name": dataset.name,
-            "splits": {
-                name: {
-                    "segments": [[str(s.path.resolve()), s.start, s.stop] for s in source.segments],
-                    "sha256": encoded.sha256 if name == "train" else source.sha256(),
-                }
-                for name, source in dataset.splits.items()
-            },
-            "train_tokens": encoded.n_tokens,
-            "train_chars": encoded.n_chars,
-            "train_bytes": encoded.n_bytes,
-            "train_types": len(lexicon.types),
-            "lexemes": lexicon.n_lexemes,
-            "alphabet": len(lexicon.alphabet.chars),
-            "other_chars": encoded.n_other,
-        },
-    }  # fmt: skip
-    run.write_json("config.json", config)
-    return config
-
-
-def _check_agreement(
-    config: dict[str, Any],
-    dataset: Dataset | None,
-    recipe: Recipe | None,
-    seed: int | None,
-    run: RunFolder,
-) -> None:
-    stored = recipes.from_json(config["recipe"])
-    different = []
-    if recipe is not None and recipe != stored:
-        different.append(f"recipe or settings (it began as {stored.name})")
-    if seed is not None and seed != config["seed"]:
-        different.append(f"seed (it began with {config['seed']})")
-    if dataset is not None:
-        given = {
-            name: [[str(s.path.resolve()), s.start, s.stop] for s in source.segments]
-            for name, source in dataset.splits.items()
-        }
-        if given != {name: s["segments"] for name, s in config["data"]["splits"].items()}:
-            different.append(f"text (it began on {config['data']['name']})")
-    if different:
-        raise RunError(
-            f"{run.path} cannot be resumed with another {' and '.join(different)}: "
-            "leave it out, or give another --out"
-        )
-
-
-def source_of(config: dict[str, Any], split: str, *, verify: bool = True) -> Source:
-    """A split of the data that a run was trained on, if it is still there and the same."""
-    splits = config["data"]["splits"]
-    if split not in splits:
-        raise DataError(f"the run's data has no {split} split (it has {', '.join(splits)})")
-    segments = tuple(Segment(Path(p), int(a), int(b)) for p, a, b in splits[split]["segments"])
-    if not all(segment.path.is_file() for segment in segments):
-        dataset = corpus.find_dataset(config["data"]["name"])
-        segments = dataset.split(split).segments
-    source = Source(segments)
-    if verify and source.sha256() != splits[split]["sha256"]:
-        raise DataError(
-            f"{segments[0].path} is not what the run was trained with (its checksum differs): "
-            "restore it, or score it with --text"
-        )
-    return source
-
-
-def text_format(config: dict[str, Any]) -> TextFormat:
-    """How a run reads text."""
-    return TextFormat(**config["text"])
 
 
 @contextmanager

@@ -119,7 +119,7 @@ class TwoLevel(nn.Module):
         novel_nats = lm_nats.new_zeros(())
         if self.novel is not None and len(novel):
             h = hidden.states.flatten(0, 1)[novel]  # (N, D): the states before the words were read
-            novel_nats = _speller(self.novel).nats(h, spellings, generator).sum()  # (4)
+            novel_nats = as_speller(self.novel).nats(h, spellings, generator).sum()  # (4)
         return WindowNats(lm_nats, novel_nats, hidden), state
 
     def lexicon_nats(
@@ -128,7 +128,7 @@ class TwoLevel(nn.Module):
         """Factor (2) of some lexemes: Σ −log p_spell(σ(w) | e(w)). Gradients reach e."""
         assert self.lexicon is not None
         embeddings = self.lm.table(torch.from_numpy(ids).to(self.device))
-        return _speller(self.lexicon).nats(embeddings, spellings, generator).sum()
+        return as_speller(self.lexicon).nats(embeddings, spellings, generator).sum()
 
     def nuclear_norm(self) -> Tensor:
         """The norm of every speller that has one."""
@@ -156,7 +156,7 @@ class TwoLevel(nn.Module):
         def spell_pending() -> None:
             nonlocal done, n_pending
             rows = np.arange(done, done + n_pending)
-            nats = _speller(self.novel).nats(torch.cat(pending), spellings.take(rows))
+            nats = as_speller(self.novel).nats(torch.cat(pending), spellings.take(rows))
             spell_nats[unk[rows]] = nats.double().cpu().numpy()
             done, n_pending = done + n_pending, 0
             pending.clear()
@@ -178,5 +178,6 @@ class TwoLevel(nn.Module):
         return lm_nats, spell_nats
 
 
-def _speller(module: nn.Module | None) -> SpellerModel:
+def as_speller(module: nn.Module | None) -> SpellerModel:
+    """A module that is known to be a speller."""
     return cast(SpellerModel, module)

@@ -1,0 +1,123 @@
+"""What a run is trained on: encoded once, recorded in `config.json`, found again later."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+from spellonce import corpus, recipes, runtime
+from spellonce import lexicon as lexicons
+from spellonce.corpus import Dataset, Segment, Source
+from spellonce.errors import DataError, RunError
+from spellonce.progress import Reporter
+from spellonce.recipes import Recipe
+from spellonce.runs import FORMAT, RunFolder, write_atomically
+from spellonce.text import TextFormat
+
+
+def prepare(
+    run: RunFolder, dataset: Dataset, recipe: Recipe, seed: int, device: str, reporter: Reporter
+) -> dict[str, Any]:
+    """Encodes the text and writes all that is fixed before the first step."""
+    fmt = recipe.data.apply(dataset.format)
+    reporter.status(f"reading {dataset.name}")
+    (run / "data").mkdir(exist_ok=True)
+    total = dataset.split("train").n_bytes()
+    encoded = corpus.encode(
+        dataset.split("train"),
+        fmt,
+        run / "data" / "train.ids",
+        vocab_size=recipe.data.vocab_size,
+        min_char_count=recipe.data.min_char_count,
+        progress=lambda n: reporter.status(f"reading {dataset.name}: {100 * n // total} %"),
+    )
+    if encoded.n_other > 0.01 * encoded.n_chars:
+        reporter.warn(
+            f"{encoded.n_other / encoded.n_chars:.0%} of the characters are rare "
+            f"(seen fewer than {recipe.data.min_char_count} times) and become ◇; "
+            "--set min_char_count=1 keeps them all"
+        )
+    lexicon = encoded.lexicon
+    write_atomically(run / "lexicon.tsv", lexicons.to_tsv(lexicon).encode("utf-8"))
+    config = {
+        "format": FORMAT,
+        "recipe": recipes.to_json(recipe),
+        "seed": seed,
+        "device": device,
+        "threads": runtime.threads(),
+        "versions": runtime.versions() | {"machine": platform.machine()},
+        "text": {
+            "tokenization": fmt.tokenization, "articles": fmt.articles, "unk": fmt.unk,
+        },
+        "data": {
+            "name": dataset.name,
+            "splits": {
+                name: {
+                    "segments": [[str(s.path.resolve()), s.start, s.stop] for s in source.segments],
+                    "sha256": encoded.sha256 if name == "train" else source.sha256(),
+                }
+                for name, source in dataset.splits.items()
+            },
+            "train_tokens": encoded.n_tokens,
+            "train_chars": encoded.n_chars,
+            "train_bytes": encoded.n_bytes,
+            "train_types": len(lexicon.types),
+            "lexemes": lexicon.n_lexemes,
+            "alphabet": len(lexicon.alphabet.chars),
+            "other_chars": encoded.n_other,
+        },
+    }  # fmt: skip
+    run.write_json("config.json", config)
+    return config
+
+
+def check_agreement(
+    config: dict[str, Any],
+    dataset: Dataset | None,
+    recipe: Recipe | None,
+    seed: int | None,
+    run: RunFolder,
+) -> None:
+    """Refuses to continue a run with another recipe, seed or text than it began with."""
+    stored = recipes.from_json(config["recipe"])
+    different = []
+    if recipe is not None and recipe != stored:
+        different.append(f"recipe or settings (it began as {stored.name})")
+    if seed is not None and seed != config["seed"]:
+        different.append(f"seed (it began with {config['seed']})")
+    if dataset is not None:
+        given = {
+            name: [[str(s.path.resolve()), s.start, s.stop] for s in source.segments]
+            for name, source in dataset.splits.items()
+        }
+        if given != {name: s["segments"] for name, s in config["data"]["splits"].items()}:
+            different.append(f"text (it began on {config['data']['name']})")
+    if different:
+        raise RunError(
+            f"{run.path} cannot be resumed with another {' and '.join(different)}: "
+            "leave it out, or give another --out"
+        )
+
+
+def source_of(config: dict[str, Any], split: str, *, verify: bool = True) -> Source:
+    """A split of the data that a run was trained on, if it is still there and the same."""
+    splits = config["data"]["splits"]
+    if split not in splits:
+        raise DataError(f"the run's data has no {split} split (it has {', '.join(splits)})")
+    segments = tuple(Segment(Path(p), int(a), int(b)) for p, a, b in splits[split]["segments"])
+    if not all(segment.path.is_file() for segment in segments):
+        dataset = corpus.find_dataset(config["data"]["name"])
+        segments = dataset.split(split).segments
+    source = Source(segments)
+    if verify and source.sha256() != splits[split]["sha256"]:
+        raise DataError(
+            f"{segments[0].path} is not what the run was trained with (its checksum differs): "
+            "restore it, or score it with --text"
+        )
+    return source
+
+
+def text_format(config: dict[str, Any]) -> TextFormat:
+    """How a run reads text."""
+    return TextFormat(**config["text"])
