@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: the same figures everywhere
+os.environ.pop("PYTHONUNBUFFERED", None)  # or pipes would stream by themselves
 
 TINY = (
     "n_embed=16", "lm.n_hidden=24", "speller.n_hidden=16", "rails=4", "window=12", "vocab_size=60",

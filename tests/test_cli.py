@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -324,6 +325,7 @@ def test_streaming(command: str, line: str, expected: str) -> None:
         for _ in range(3):
             process.stdin.write(line.encode())
             process.stdin.flush()
+            assert select.select([process.stdout], [], [], 30)[0], "nothing comes"
             assert process.stdout.readline().decode() == expected
         process.stdin.close()
         assert process.stdout.read() == b""

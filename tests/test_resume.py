@@ -22,9 +22,11 @@ from .conftest import TINY, Start, call, tiny
 
 STEPS = 40
 SETTINGS = {
-    "adam": ["optimizer=adam"],
-    "sgd": ["optimizer=sgd", "learning_rate=40", "nonmonotone=1", "evaluate_every=3"],
-}
+    "adam": ["optimizer=adam", "report_every=1"],
+    "sgd": [
+        "optimizer=sgd", "learning_rate=40", "nonmonotone=1", "evaluate_every=3", "report_every=2",
+    ],
+}  # fmt: skip
 
 
 def without_times(log: Path) -> list[dict[str, Any]]:
@@ -73,6 +75,7 @@ def test_killed_and_stopped_again_and_again(
     """kill -9, SIGTERM and SIGINT by turns, at moments that a generator chose."""
     run, rng = tmp_path / "run", random.Random(optimizer)
     command = [*train(tiny_text, run, optimizer), "--resume"]
+    stopped_at = []
     for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
         nth = rng.randint(17, 32)  # the first checkpoint of a process ends about there
         result = start(*command, signal_at=nth, number=number, folder=str(run)).wait()
@@ -81,9 +84,10 @@ def test_killed_and_stopped_again_and_again(
         else:
             result.refused(f"stopped by {number.name} at step ", 1)
             assert f"spellonce train --resume --out {run}" in result.err
-            step = int(result.err.partition("at step ")[2].split()[0])
-            assert (run / "checkpoint" / f"step-{step:08d}").is_dir(), "and saved"
+            stopped_at.append(int(result.err.partition("at step ")[2].split()[0]))
+            assert (run / "checkpoint" / f"step-{stopped_at[-1]:08d}").is_dir(), "and saved"
         assert not (run / "result.json").exists(), "all of this happens on the way"
+    assert any(step % 5 for step in stopped_at), "where nothing would have been saved otherwise"
     call("train", "--resume", "--out", run).ok()
     check_same(run, references[optimizer])
 

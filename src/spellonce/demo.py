@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections import Counter
 from dataclasses import replace
@@ -25,8 +26,12 @@ from spellonce.training import Length, train
 
 
 def text() -> str:
-    """The help topics of `pydoc`: some hundred thousand characters of English about Python."""
-    return "\n\n".join(topics[name].strip() for name in sorted(topics)) + "\n"
+    """The help topics of `pydoc`: some hundred thousand characters of English about Python.
+
+    They are broken into short lines; here a paragraph is a line.
+    """
+    whole = "\n\n".join(topics[name].strip() for name in sorted(topics)) + "\n"
+    return re.sub(r"(?<=\S)\n(?=[^\W_]|[\"(])", " ", whole)
 
 
 def recipe() -> Recipe:
@@ -58,9 +63,9 @@ def run(out: Path | None, seconds: int) -> None:
     source.write_text(text(), encoding="utf-8", newline="\n")
     dataset = corpus.open_files([source])
     console.print(
-        f"[bold]1. Train.[/bold] {source.stat().st_size:,} bytes of English: the help topics of "
-        f"pydoc. A word LSTM learns how words are used,\n   a character LSTM how they look. "
-        f"This takes about {seconds} seconds.",
+        f"[bold]1. Train.[/bold] {source.stat().st_size:,} bytes of English, the help topics of "
+        f"pydoc.\n   A word LSTM learns how words are used, a character LSTM how they look.\n"
+        f"   This takes about {seconds} seconds.",
         highlight=False,
     )
     with TrainingDisplay() as display:
@@ -115,11 +120,11 @@ def _measure(console: Console, model: Model, dataset: corpus.Dataset) -> None:
     characters = Counter("".join(dataset.split("train").lines()))
     unigram = unigram_bits(characters, test) / len(test)
     table = Table(box=None, pad_edge=False)
-    for name in ("", "all", "never seen", "seen 1–99 times", "seen 100+ times"):
-        table.add_column(name, justify="right" if name else "left")
+    for name in ("", "all", "never seen", "1–99 times", "100+ times"):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for name, figures in (
-        ("full: words and speller", full),
-        ("the same without the speller's help", helpless),
+        ("full", full),
+        ("without the speller's help", helpless),
     ):
         bins = [f"{b['bpc']:.2f}" if b["bpc"] else "–" for b in figures["bins"]]
         table.add_row(name, f"{figures['bpc']:.2f}", *bins)
@@ -127,19 +132,17 @@ def _measure(console: Console, model: Model, dataset: corpus.Dataset) -> None:
     console.print("[bold]2. Measure.[/bold] Bits per character of text held back; less is better.")
     console.print(table, highlight=False)
     console.print(
-        "   (Without its help, novel words are spelled by how common each character is in words.)\n"
+        "   By how often the word was seen in training. Without the speller's help, a\n"
+        "   novel word is spelled by how common each of its characters is in words.\n"
     )
 
 
 def _spell(console: Console, model: Model) -> None:
-    console.print(
-        "[bold]3. Spell.[/bold] A word's embedding says how it is used; "
-        "what might such a word look like?"
-    )
+    console.print("[bold]3. Spell.[/bold] What might a word look like that is used as this one is?")
     lexicon = model.lexicon
     words = [w for w in lexicon.types[N_SPECIAL : lexicon.n_lexemes] if w.isalpha() and len(w) > 5]
     for seed, word in enumerate(words[40:440:40]):
-        drawn = model.spell(word, n=1, temperature=0.8, seed=seed, novel_only=True) or ["–"]
+        drawn = model.spell(word, n=1, temperature=0.7, seed=seed, novel_only=True) or ["–"]
         console.print(Text.assemble(f"   {word:>14} → ", (drawn[0], NOVEL_STYLE)))
     console.print()
 
@@ -147,7 +150,7 @@ def _spell(console: Console, model: Model) -> None:
 def _write(console: Console, model: Model) -> None:
     console.print(
         Text.assemble(
-            ("4. Write. ", "bold"), "Words the model made up stand out ", ("like this", NOVEL_STYLE)
+            ("4. Write. ", "bold"), "What it makes up stands out ", ("like this", NOVEL_STYLE), "."
         )
     )
     sample = model.sample(130, temperature=0.8, prompt="The ", seed=3)
