@@ -155,6 +155,7 @@ def test_a_prompt_is_continued_not_repeated() -> None:
     model = make_model("reversible")
     sample = model.sample(5, prompt="ab (bb", seed=0)
     assert len(sample.pieces) == 5
+    assert model.sample(5, prompt="ab (bb ", seed=0) == sample, "a blank at the end is no token"
     # What was said so far decides what comes: the state after the prompt, not after an EOS.
     other = model.sample(60, temperature=1.0, seed=0, prompt="\n" * 9)
     assert model.sample(60, temperature=1.0, seed=0, prompt="ab bb").text != other.text

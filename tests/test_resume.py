@@ -73,7 +73,7 @@ def test_killed_and_stopped_again_and_again(
     optimizer: str, tiny_text: Path, tmp_path: Path, references: dict[str, Path], start: Start
 ) -> None:
     """kill -9, SIGTERM and SIGINT by turns, at moments that a generator chose."""
-    run, rng = tmp_path / "run", random.Random(optimizer)
+    run, rng = tmp_path / "run", random.Random(3)
     command = [*train(tiny_text, run, optimizer), "--resume"]
     stopped_at = []
     for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
@@ -156,7 +156,7 @@ def test_killed_at_any_time(
     start: Start,
 ) -> None:
     """By the clock, not by what the process is doing."""
-    run, rng = tmp_path / "run", random.Random(seed)
+    run, rng = tmp_path / "run", random.Random(3)
     command = [*train(tiny_text, run, optimizer), "--resume"]
     for _ in range(100):
         process = start(*command)

@@ -192,6 +192,18 @@ def test_unigram_speller_counts() -> None:
     assert len(words) == 5 and all(BOUNDARY_SYMBOL not in word for word in words)
 
 
+def test_a_spelling_that_was_cut_is_not_charged_for_its_end() -> None:
+    whole, rows = spell(["abba", "ab"]), np.arange(2)
+    cut = whole.take(rows, limit=3)
+    assert cut.ends().tolist() == [False, True] and cut.take(rows).ends().tolist() == [False, True]
+    for speller in (make(), UnigramSpeller(len(ALPHABET))):
+        assert isinstance(speller, Speller | UnigramSpeller)
+        full, part = (speller.nats(vectors(2), s) for s in (whole, cut))
+        torch.testing.assert_close(part[1], full[1])
+        with_end = speller.nats(vectors(2), spell(["abb", "ab"]))
+        assert part[0] < with_end[0] and part[0] < full[0]
+
+
 def test_nothing_to_spell() -> None:
     empty = Spellings(np.zeros(0, np.int32), np.zeros(1, np.int64))
     assert make().nats(torch.zeros(0, N_VECTOR), empty).shape == (0,)

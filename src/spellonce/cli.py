@@ -235,7 +235,7 @@ def sample(
     from spellonce.show import sampled_text
 
     drawn = _load(model, device).sample(n, temperature=temperature, prompt=prompt, seed=seed)
-    sampled_text(prompt, drawn, plain)
+    sampled_text(drawn, plain)
 
 
 @app.command()

@@ -86,6 +86,8 @@ class Spellings:
 
     symbols: NDArray[np.int32]
     offsets: NDArray[np.int64]
+    cut: NDArray[np.bool_] | None = None
+    """Which of them go on after what is here, so that no EOW follows; None: none of them."""
 
     @classmethod
     def of(cls, alphabet: Alphabet, words: Sequence[str]) -> Spellings:
@@ -105,19 +107,25 @@ class Spellings:
         return np.diff(self.offsets)
 
     def take(self, rows: NDArray[np.integer[Any]], limit: int | None = None) -> Spellings:
-        """Some of them, in the order given, each cut after `limit` symbols.
+        """Some of them, in the order given, those longer than `limit` symbols cut there.
 
         >>> s = Spellings.of(Alphabet("ab"), ["ab", "", "b"]).take(np.array([2, 0]), limit=1)
         >>> s.symbols.tolist(), s.offsets.tolist()
         ([3, 2], [0, 1, 2])
         """
         lengths = self.lengths()[rows]
+        cut = None if self.cut is None else self.cut[rows]
         if limit is not None:
+            cut = lengths > limit if cut is None else cut | (lengths > limit)
             lengths = np.minimum(lengths, limit)
         offsets = np.zeros(len(rows) + 1, dtype=np.int64)
         np.cumsum(lengths, out=offsets[1:])
         shift = np.repeat(self.offsets[rows] - offsets[:-1], lengths)
-        return Spellings(self.symbols[shift + np.arange(offsets[-1])], offsets)
+        return Spellings(self.symbols[shift + np.arange(offsets[-1])], offsets, cut)
+
+    def ends(self) -> NDArray[np.bool_]:
+        """Which of them are followed by EOW."""
+        return np.ones(len(self), dtype=bool) if self.cut is None else ~self.cut
 
 
 @dataclass(frozen=True)

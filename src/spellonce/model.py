@@ -33,11 +33,13 @@ from spellonce.two_level import TwoLevel
 class Sample:
     """Generated text, and which of it was made up."""
 
+    prompt: str
+    """What it continues, without blanks at its end."""
     pieces: list[Piece]
 
     @property
     def text(self) -> str:
-        """The text as it is."""
+        """What follows the prompt, as it is."""
         return "".join(piece.text for piece in self.pieces)
 
     @property
@@ -110,7 +112,9 @@ class Model:
         self, n: int = 200, *, temperature: float = 0.75, prompt: str = "", seed: int = 0
     ) -> Sample:
         """n tokens of text that follow the prompt."""
-        return Sample(self._generator().text(n, temperature, prompt, seed))
+        # A blank at the end would be a token of its own; the next word brings its own space.
+        prompt = prompt.rstrip(" ")
+        return Sample(prompt, self._generator().text(n, temperature, prompt, seed))
 
     def spell(
         self,

@@ -127,13 +127,13 @@ def styled_sample(sample: Sample) -> Text:
     return text
 
 
-def sampled_text(prompt: str, sample: Sample, plain: bool) -> None:
+def sampled_text(sample: Sample, plain: bool) -> None:
     """Prints a sample: in colour on a terminal, with marks when piped, bare when asked."""
     console = Console()
     if plain:
-        sys.stdout.write(f"{prompt}{sample.text}\n")
+        sys.stdout.write(f"{sample.prompt}{sample.text}\n")
     elif console.is_terminal:
-        console.print(Text(prompt, style="dim") + styled_sample(sample), highlight=False)
+        console.print(Text(sample.prompt, style="dim") + styled_sample(sample), highlight=False)
     else:
         marked = [
             f"{p.text[: len(p.text) - len(p.text.lstrip(' '))]}‹{p.text.lstrip(' ')}›"
@@ -141,7 +141,7 @@ def sampled_text(prompt: str, sample: Sample, plain: bool) -> None:
             else p.text
             for p in sample.pieces
         ]
-        sys.stdout.write(f"{prompt}{''.join(marked)}\n")
+        sys.stdout.write(f"{sample.prompt}{''.join(marked)}\n")
 
 
 def recipe_fields(recipe: Recipe) -> None:

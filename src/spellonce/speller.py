@@ -83,7 +83,8 @@ def padded(spellings: Spellings, rows: NDArray[np.int64]) -> tuple[Tensor, Tenso
     symbols = spellings.symbols[at] if len(spellings.symbols) else np.zeros_like(at)
     inputs = np.zeros((n_steps, len(rows)), dtype=np.int64)
     inputs[1:] = np.where(inside, symbols, 0)[:-1]
-    targets = np.where(inside, symbols, np.where(step == lengths, BOUNDARY_SYMBOL, _PAD))
+    ends = (step == lengths) & spellings.ends()[rows]
+    targets = np.where(inside, symbols, np.where(ends, BOUNDARY_SYMBOL, _PAD))
     return torch.from_numpy(inputs), torch.from_numpy(targets.astype(np.int64))
 
 
@@ -293,7 +294,8 @@ class UnigramSpeller(nn.Module):
         costs = -torch.log_softmax(self.logits, 0)
         symbols = torch.from_numpy(spellings.symbols.astype(np.int64)).to(vectors.device)
         words = np.repeat(np.arange(len(spellings)), spellings.lengths())
-        total = costs[BOUNDARY_SYMBOL].expand(len(spellings)).double()
+        ends = torch.from_numpy(spellings.ends()).to(vectors.device)
+        total = costs[BOUNDARY_SYMBOL] * ends.double()
         place = torch.from_numpy(words).to(vectors.device)
         return total.index_add(0, place, costs[symbols].double()).to(vectors.dtype)
 
