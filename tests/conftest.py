@@ -121,10 +121,11 @@ class Process:
 
 def _serve() -> None:
     """The zygote: forks a child for each job on stdin, and says how they end."""
+    import torch._dynamo  # noqa: F401  (the first step of an optimiser imports it)
 
     import spellonce.cli
     import spellonce.show
-    import spellonce.training  # noqa: F401  (and what these import when they are first used)
+    import spellonce.training  # noqa: F401
 
     for line in sys.stdin:
         request = json.loads(line)

@@ -6,9 +6,10 @@ import os
 import time
 
 _STARTED = time.monotonic()  # a budget is the time of the whole command
-# Threads that wait for each other sleep instead of spinning: where other programs want the cores
-# too, spinning makes training an order of magnitude slower. Read when torch is first imported.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Threads that wait for each other spin for a moment and then sleep: where other programs want the
+# cores too, spinning on makes training several times slower. Read when torch is first imported.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 import io  # noqa: E402
 import json  # noqa: E402
@@ -301,6 +302,8 @@ def _file_lines(path: Path) -> Iterator[str]:
 
 
 def _stdin_lines() -> Iterator[str]:
+    if sys.stdin is None:
+        raise DataError("there is nothing to read: standard input is closed")
     for number, raw in enumerate(sys.stdin.buffer):
         try:
             yield raw.decode("utf-8")
@@ -324,6 +327,8 @@ def _print_json(value: Any) -> None:
 
 def main() -> None:
     """Runs the command line; every failure is one line on stderr and an exit code."""
+    if sys.stdout is None:
+        sys.exit(_fail("there is nowhere to write: standard output is closed", 1))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     try:
