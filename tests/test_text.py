@@ -40,7 +40,7 @@ def test_offsets_and_characters_cover_any_text(fmt: TextFormat, text: str) -> No
         assert text[place:start].strip(" ") == "", "only spaces stand between tokens"
         place = end
     assert text[place:].strip(" ") == ""
-    unowned = len(text) if not len(reading) else 0
+    unowned = 0 if len(reading) else len(text)
     assert reading.n_chars.sum() + unowned == len(text)
     if fmt.tokenization == "reversible":
         assert (reading.layout_nats == 0).all()
@@ -56,6 +56,12 @@ def test_a_word_owns_the_white_space_after_it() -> None:
     assert reading.tokens == ["a", "bc", EOS, EOS, "d"]
     assert reading.n_chars.tolist() == [4, 3, 1, 2, 1]
     assert reading.line.tolist() == [0, 0, 0, 1, 2]
+
+
+def test_blanks_at_the_very_end_belong_to_the_last_token() -> None:
+    reading = read(["a\n", "   "], TextFormat("spaces"))
+    assert reading.n_chars.tolist() == [1, 4]
+    assert reading.layout_nats[1] > 0
 
 
 def test_lines_end_at_line_feeds_only() -> None:

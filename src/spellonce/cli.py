@@ -14,7 +14,9 @@ if "OMP_WAIT_POLICY" not in os.environ:
 import io  # noqa: E402
 import json  # noqa: E402
 import re  # noqa: E402
+import signal  # noqa: E402
 import sys  # noqa: E402
+import threading  # noqa: E402
 from collections.abc import Iterable, Iterator  # noqa: E402
 from contextlib import suppress  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -329,6 +331,8 @@ def main() -> None:
     """Runs the command line; every failure is one line on stderr and an exit code."""
     if sys.stdout is None:
         sys.exit(_fail("there is nowhere to write: standard output is closed", 1))
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _stop)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     try:
@@ -356,6 +360,11 @@ def main() -> None:
             what = f"internal error, {type(error).__name__}: {error}"
             code = _fail(f"{what} (please report it; SPELLONCE_DEBUG=1 shows where it was)", 1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _stop(number: int, frame: object) -> None:
+    """SIGTERM is to a command what Ctrl-C is; training saves first, where it has begun."""
+    raise KeyboardInterrupt
 
 
 def _wrong_usage(error: Any) -> int:

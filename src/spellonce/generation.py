@@ -15,7 +15,7 @@ from torch import Tensor
 
 from spellonce.errors import ConfigError
 from spellonce.lexeme_lm import State
-from spellonce.lexicon import EOS_ID, UNK_ID, Lexicon
+from spellonce.lexicon import EOS_ID, OTHER, UNK_ID, Lexicon
 from spellonce.speller import draw
 from spellonce.text import EOS, TextFormat, join_tokens, line_tokens, split_lines
 from spellonce.tokenizer import MERGE
@@ -157,7 +157,7 @@ class Generator:
             # One more than the longest allowed, so that what was cut off is known and left out.
             vectors = vector.expand(batch, -1)
             for token in self._draw(vectors, temperature, generator, max_length + 2):
-                if not self._is_token(token):
+                if not self._is_token(token) or OTHER in token:
                     continue
                 word = self._bare(token)
                 if min_length <= len(word) <= max_length and not (

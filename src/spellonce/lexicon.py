@@ -295,5 +295,5 @@ def load(path: Path) -> Lexicon:
     try:
         with path.open(encoding="utf-8", newline="\n") as file:
             return from_tsv(file.read())
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, RunError) as error:
         raise RunError(f"cannot read {path}: {error}") from error

@@ -76,7 +76,7 @@ def learning_rate(config: TrainingConfig, step: int, total: int) -> float:
 
     >>> adam = TrainingConfig(optimizer="adam", learning_rate=1.0, warm_up=0.5)
     >>> [round(learning_rate(adam, step, 4), 3) for step in (0, 1, 2, 3)]
-    [0.28, 0.76, 0.854, 0.147]
+    [0.28, 0.76, 0.854, 0.146]
     """
     if config.optimizer == "sgd":
         return config.learning_rate

@@ -32,12 +32,6 @@ def prepare(
         min_char_count=recipe.data.min_char_count,
         progress=lambda n: reporter.status(f"reading {dataset.name}: {100 * n // total} %"),
     )
-    if encoded.n_other > 0.01 * encoded.n_chars:
-        reporter.warn(
-            f"{encoded.n_other / encoded.n_chars:.0%} of the characters are rare "
-            f"(seen fewer than {recipe.data.min_char_count} times) and become ◇; "
-            "--set min_char_count=1 keeps them all"
-        )
     lexicon = encoded.lexicon
     write_atomically(run / "lexicon.tsv", lexicons.to_tsv(lexicon).encode("utf-8"))
     config = {
@@ -69,6 +63,12 @@ def prepare(
         },
     }  # fmt: skip
     run.write_json("config.json", config)
+    if encoded.n_other > 0.01 * encoded.n_chars and recipe.data.min_char_count > 1:
+        reporter.warn(
+            f"{encoded.n_other / encoded.n_chars:.0%} of the characters are rare "
+            f"(seen fewer than {recipe.data.min_char_count} times) and become ◇; "
+            "--set min_char_count=1 keeps them all"
+        )
     return config
 
 
@@ -107,8 +107,14 @@ def source_of(config: dict[str, Any], split: str, *, verify: bool = True) -> Sou
         raise DataError(f"the run's data has no {split} split (it has {', '.join(splits)})")
     segments = tuple(Segment(Path(p), int(a), int(b)) for p, a, b in splits[split]["segments"])
     if not all(segment.path.is_file() for segment in segments):
-        dataset = corpus.find_dataset(config["data"]["name"])
-        segments = dataset.split(split).segments
+        try:
+            segments = corpus.find_dataset(config["data"]["name"]).split(split).segments
+        except DataError as error:
+            gone = next(s.path for s in segments if not s.path.is_file())
+            raise DataError(
+                f"{gone}, which the run was trained with, is gone: put it back, "
+                "set SPELLONCE_DATA to where its data set is, or score a text with --text"
+            ) from error
     source = Source(segments)
     if verify and source.sha256() != splits[split]["sha256"]:
         raise DataError(

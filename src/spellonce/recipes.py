@@ -6,6 +6,8 @@ A recipe is data, all of it in `config.json`; `--set field=value` replaces singl
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -171,8 +173,6 @@ def override(recipe: Recipe, settings: Sequence[str]) -> Recipe:
 
 
 def _unknown_field(recipe: Recipe, name: str) -> str:
-    import difflib
-
     fields = [f.name for value in _parts(recipe).values() for f in dataclasses.fields(value)]
     close = difflib.get_close_matches(name, fields, n=1)
     hint = f"did you mean {close[0]}?" if close else "`spellonce recipes full` lists the fields"
@@ -199,7 +199,10 @@ def parse(name: str, text: str, kind: Any) -> Any:
             return text.lower() in ("true", "yes", "1")
         raise ConfigError(f"--set {name}: {text!r} is neither true nor false")
     try:
-        return kind(text.replace("_", ""))
+        value = kind(text.replace("_", ""))
+        if not math.isfinite(value):
+            raise ValueError
+        return value
     except ValueError:
         what = {int: "a whole number", float: "a number"}[kind]
         raise ConfigError(f"--set {name}: {text!r} is not {what}") from None

@@ -92,7 +92,7 @@ def buckets(lengths: NDArray[np.int64], n_smallest: int = 64) -> Iterator[NDArra
     """Row numbers in groups of similar length, none with more than `_CELLS` padded characters.
 
     >>> [b.tolist() for b in buckets(np.array([3, 90, 2, 3]), n_smallest=1)]
-    [[2], [0, 3], [1]]
+    [[2, 0, 3], [1]]
     """
     order = np.argsort(lengths, kind="stable")
     start = 0

@@ -216,6 +216,10 @@ def read(lines: Iterable[str], fmt: TextFormat) -> Reading:
                 offset + start, offset + end, following - owned_from, number, cost,
             ))  # fmt: skip
             owned_from = following
+        if not spans and rows:  # blanks at the end of the text, after the last line break
+            token, surface, start, end, n, at, cost = rows[-1]
+            cost += layout.nats("blank", len(raw))
+            rows[-1] = (token, surface, start, end, n + len(raw), at, cost)
         offset += len(raw)
         n_bytes += len(raw.encode("utf-8", "surrogatepass"))
     article_of_line, rule = articles(blank, fmt.articles)

@@ -81,7 +81,7 @@ def train(
             if run.finished:
                 reporter.status(f"{out} is finished already")
                 run.read_config()
-                return run.read_json("result.json")
+                return _stored_result(run)
             config = run.read_config()
             check_agreement(config, dataset, recipe, seed, run)
         else:
@@ -298,6 +298,14 @@ class _Training:
     def _validate(self, network: TwoLevel, reading: Reading) -> tuple[float, dict[str, Any]]:
         scores = score_reading(network, self.lexicon, reading)
         return float(scores.nats.sum()), figures(scores)
+
+
+def _stored_result(run: RunFolder) -> dict[str, Any]:
+    result = run.read_json("result.json")
+    expected = {"recipe", "steps", "epochs", "seconds", "tokens_per_second", "valid_bpc", "run"}
+    if not expected <= result.keys():
+        raise RunError(f"{run / 'result.json'} is damaged: remove it, and --resume makes it again")
+    return result
 
 
 def _last_seconds(run: RunFolder) -> float:
