@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
 import tempfile
 from collections import Counter
 from dataclasses import replace
@@ -82,14 +84,15 @@ def run(out: Path | None, seconds: int) -> None:
     _measure(console, model, dataset)
     _spell(console, model)
     _write(console, model)
-    console.print(
-        "\n[bold]5. Your turn.[/bold] The model is kept; try\n"
-        f"   spellonce sample -m {folder} -T 1.0 --seed 7\n"
-        f'   spellonce spell -m {folder} --context "This method will" --novel-only\n'
-        f'   echo "The wug returns a list." | spellonce score -m {folder}\n'
-        "   spellonce train your-text.txt --budget 20m --out my-run",
-        highlight=False, soft_wrap=True, markup=True,
-    )  # fmt: skip
+    program = "spellonce" if shutil.which("spellonce") else sys.argv[0]
+    console.print("\n[bold]5. Your turn.[/bold] The model is kept; try")
+    for command in (
+        f"{program} sample -m {folder} -T 1.0 --seed 7",
+        f'{program} spell -m {folder} --context "This method will" --novel-only',
+        f'echo "The wug returns a list." | {program} score -m {folder}',
+        f"{program} train your-text.txt --budget 20m --out my-run",
+    ):
+        console.print(Text(f"   {command}"), soft_wrap=True)
 
 
 def _folder() -> Path:
