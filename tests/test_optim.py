@@ -42,7 +42,8 @@ def test_averaging_begins_when_validation_stops_improving() -> None:
     falling = [5.0, 4, 3, 2, 1]
     assert not should_average(falling, 2)
     assert not should_average([1.0, 2.0], 5), "too early to tell"
-    assert should_average([3.0, 1.0, 2.0, 2.0, 1.5], 3)
+    assert should_average([3.0, 1.0, 2.0, 2.0, 2.0, 1.5], 3)
+    assert not should_average([3.0, 2.0, 1.0, 2.0, 1.5], 3), "the best is within the window"
 
 
 def test_one_cycle_rises_and_falls() -> None:

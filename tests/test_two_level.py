@@ -10,12 +10,22 @@ import pytest
 import torch
 
 from spellonce.batching import LexiconSampler, Rails, WindowConfig, window_cuts
+from spellonce.lexeme_lm import LexemeLM, LexemeLMConfig
 from spellonce.lexicon import EOS_ID, UNK_ID
 from spellonce.recipes import Recipe
 from spellonce.trainer import Trainer
 from spellonce.two_level import ObjectiveConfig, TwoLevel
 
-from .toy import ALPHABET, LEXEMES, make_lexicon, make_network, spell, strings
+from .toy import (
+    ALPHABET,
+    LEXEMES,
+    N_VECTOR,
+    make_lexicon,
+    make_network,
+    make_speller,
+    spell,
+    strings,
+)
 
 
 @pytest.mark.parametrize("cuts", [(), (3,)])
@@ -219,3 +229,26 @@ def test_proximal_steps_lower_the_rank_under_either_optimiser(optimizer: str) ->
             trainer.step()
         ranks[weight] = sum(network.novel.ranks())
     assert ranks[30.0] < ranks[0.0] == 20, "true zeros among the singular values"
+
+
+def test_the_softmax_starts_from_the_frequencies_of_all_that_is_unk() -> None:
+    lexicon = make_lexicon()
+    config = LexemeLMConfig(n_embed=N_VECTOR, n_hidden=7, n_layers=2, unigram_bias=True)
+    speller = make_speller()
+    network = TwoLevel(
+        LexemeLM(config, lexicon.n_lexemes), lexicon_speller=speller, novel_speller=speller
+    )
+    network.initialise(0, lexicon.counts)
+    log_probs = network.lm.table.log_probs(torch.zeros(1, N_VECTOR))[0]
+    n = lexicon.n_lexemes
+    unk = lexicon.counts[UNK_ID] + lexicon.counts[n:].sum() + 0.5
+    expected = unk / (lexicon.counts.sum() + 0.5 * n)
+    assert log_probs[UNK_ID].exp().item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_novel_words_need_a_speller() -> None:
+    network = make_network()
+    network.novel = None
+    assert len(network.score(np.array([2, 1]), spell([]))[0]) == 2
+    with pytest.raises(ValueError, match="speller"):
+        network.score(np.array([2, 0]), spell(["b"]))

@@ -111,7 +111,9 @@ def train(
     seed: Annotated[
         int | None, typer.Option(min=0, max=MAX_SEED, help="Of all randomness (0).")
     ] = None,
-    device: DeviceOption = "cpu",
+    device: Annotated[
+        str | None, typer.Option(help="Where to compute: cpu (the default), cuda, …")
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write events too.")] = False,
     as_json: JsonOption = False,
@@ -125,8 +127,8 @@ def train(
         raise ConfigError("nothing to train on: name text files or a --dataset")
     seconds = None if budget is None else parse_duration(budget)
     from spellonce import corpus, recipes
+    from spellonce.preparation import Length
     from spellonce.show import TrainingDisplay, training_summary
-    from spellonce.training import Length
     from spellonce.training import train as run_training
 
     length = Length(steps, seconds)
@@ -257,7 +259,7 @@ def spell(
     seed: SeedOption = 0,
     device: DeviceOption = "cpu",
 ) -> None:
-    """New words that look like given words, or that fit a context; one a line."""
+    """Words that look like given words, or that fit a context; one a line."""
     if words and not like:
         raise ConfigError(f"unexpected {words[0]!r}: name words to resemble after --like")
     found = _load(model, device).spell(

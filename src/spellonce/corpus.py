@@ -28,7 +28,9 @@ from spellonce.text import EOS, TextFormat, training_tokens
 
 SPLITS = ("train", "valid", "test")
 HELD_OUT = 0.05
-"""The part of a text that is kept for validation, and as much again for the test."""
+"""The part of a text that is kept for validation, and as much again for the test …"""
+MAX_HELD_OUT = 5_000_000
+"""… but no more than so many bytes of each: they are read into memory."""
 
 
 @dataclass(frozen=True)
@@ -176,12 +178,12 @@ def _split_segment(whole: Segment) -> list[Segment]:
     try:
         with whole.path.open("rb") as file:
             cuts = [0]
-            for part in (1 - 2 * HELD_OUT, 1 - HELD_OUT):
-                want = int(size * part)
+            held_out = min(size * HELD_OUT, MAX_HELD_OUT)
+            for want in (int(size - 2 * held_out), int(size - held_out)):
                 file.seek(want)
                 # Up to a fifth of what is held out may go to find the end of a line, or a space;
                 # four bytes are enough to find the end of a character.
-                ahead = file.read(max(int(size * HELD_OUT / 5), 4))
+                ahead = file.read(max(int(held_out / 5), 4))
                 cut = next((want + i + 1 for c in b"\n " if (i := ahead.find(c)) >= 0), None)
                 if cut is None:
                     begins = (i for i, byte in enumerate(ahead) if byte & 0xC0 != 0x80)
@@ -213,6 +215,9 @@ def _read_format(path: Path) -> TextFormat:
     unknown = set(settings) - {field.name for field in fields(TextFormat)}
     if unknown:
         raise ConfigError(f"{path}: unknown setting {', '.join(sorted(unknown))}")
+    for name, value in settings.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"{path}: {name} must be a string, not {value!r}")
     return replace(TextFormat(), **settings)
 
 

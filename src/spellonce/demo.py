@@ -21,10 +21,11 @@ from spellonce import corpus, recipes
 from spellonce.evaluation import unigram_bits
 from spellonce.lexicon import N_SPECIAL, Lexicon
 from spellonce.model import Model, load
+from spellonce.preparation import Length
 from spellonce.recipes import Recipe
 from spellonce.show import NOVEL_STYLE, TrainingDisplay, styled_sample
 from spellonce.speller import UnigramSpeller
-from spellonce.training import Length, train
+from spellonce.training import train
 
 
 def text() -> str:

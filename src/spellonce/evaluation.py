@@ -1,4 +1,4 @@
-"""Scores → figures: bits per character, frequency bins, strict bits (paper §4.2, table 1).
+"""Scores → figures: bits per character, frequency bins, strict bits (paper, table 1).
 
 Sums until the end; no figure is a mean of means. No torch here, and no model: `TokenScores` is
 where all systems meet.
@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from spellonce.text import EOS
 
 BINS = ((0, 1), (1, 100), (100, None))
 """Training counts [lo, hi) of the paper's table 1."""
@@ -93,13 +91,6 @@ class TokenScores:
         ]
 
 
-class Scorer(Protocol):
-    """Anything that gives every token of a text its probability."""
-
-    def score(self, text: str) -> TokenScores:
-        """Scores a text."""
-
-
 def escape_token(token: str) -> str:
     r"""A token as a field of a table.
 
@@ -157,8 +148,3 @@ def unigram_bits(train_counts: dict[str, int], text: str) -> float:
     """Bits of a text under a character unigram (add one, with one more for what is new)."""
     total = sum(train_counts.values()) + len(train_counts) + 1
     return sum(-math.log2((train_counts.get(char, 0) + 1) / total) for char in text)
-
-
-def is_line_end(token: str) -> bool:
-    """Whether a row of `TokenScores` is a line break."""
-    return token == EOS

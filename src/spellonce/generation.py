@@ -1,7 +1,8 @@
-"""Text and words out of the model (paper §5.1): sampling on both levels, spellings on demand.
+"""Text and words out of the model: sampling on both levels, spellings on demand.
 
-A novel word is drawn until it is one: an empty string or the spelling of a lexeme is not what UNK
-stands for, and drawing again is sampling from p_spell renormalised to what is left.
+A novel word is drawn again where it is none: an empty string or the spelling of a lexeme is not
+what UNK stands for, and drawing again is sampling from p_spell renormalised to what is left. After
+20 vain draws in a text a known spelling is accepted; no word of a text is longer than 40 symbols.
 """
 
 from __future__ import annotations
@@ -154,14 +155,16 @@ class Generator:
         found: dict[str, None] = {}
         batch = int(np.clip(4 * n, 32, 1000))
         for _ in range(_TRIES):
-            # One more than the longest allowed, so that what was cut off is known and left out.
+            # Longer than the longest allowed, so that what was cut off is known and left out.
             vectors = vector.expand(batch, -1)
             for token in self._draw(vectors, temperature, generator, max_length + 2):
                 if not self._is_token(token) or OTHER in token:
                     continue
                 word = self._bare(token)
-                if min_length <= len(word) <= max_length and not (
-                    novel_only and not self._is_novel(token)
+                if (
+                    word.strip()
+                    and min_length <= len(word) <= max_length
+                    and not (novel_only and not self._is_novel(token))
                 ):
                     found.setdefault(word)
             if len(found) >= n or temperature == 0:

@@ -1,4 +1,4 @@
-"""p_LM: an AWD-LSTM over lexemes (paper §4.1; Merity et al. 2018).
+"""p_LM: an AWD-LSTM over lexemes (paper, appendix B; Merity et al. 2018).
 
 The last layer is as wide as the embeddings, which are tied to the softmax, so a hidden state lives
 where the embeddings live and the speller can read either.

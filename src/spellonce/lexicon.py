@@ -4,7 +4,7 @@ Type ids run by falling frequency, after UNK and EOS. The first `n_lexemes` type
 others of the training text are *novel* to the model: they are UNK to the lexeme LM and spelled by
 the speller. Counts are kept for all, because the frequency bins of the paper (table 1) need them.
 
-Characters seen fewer than `min_char_count` times are `◇` (paper, §4.1). A literal ◇ in a text is
+Characters seen fewer than `min_char_count` times are `◇`, as in the paper. A literal ◇ in a text is
 such a character too, so nothing is ever mistaken for the placeholder.
 """
 

@@ -25,8 +25,7 @@ from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
 from spellonce.scoring import score_reading
 from spellonce.text import TextFormat, read, split_lines
-from spellonce.trainer import load_weights
-from spellonce.two_level import TwoLevel
+from spellonce.two_level import TwoLevel, load_weights
 
 
 @dataclass(frozen=True)

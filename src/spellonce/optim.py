@@ -165,7 +165,10 @@ class Averages:
 def should_average(history: Sequence[float], nonmonotone: int) -> bool:
     """Whether validation has stopped improving (Merity et al. 2018, algorithm 1).
 
-    >>> should_average([3, 2, 1, 1.5, 1.4], nonmonotone=2), should_average([3, 2, 1.4], 2)
+    The latest figure is compared with the best of those before the last `nonmonotone`.
+
+    >>> should_average([3, 2, 1, 1.5, 1.4, 1.3], nonmonotone=2), should_average([3, 2, 1.4, 1], 2)
     (True, False)
     """
-    return len(history) > nonmonotone and history[-1] > min(history[:-nonmonotone])
+    *earlier, latest = history
+    return len(earlier) > nonmonotone and latest > min(earlier[:-nonmonotone])

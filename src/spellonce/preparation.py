@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from spellonce import corpus, recipes, runtime
 from spellonce import lexicon as lexicons
 from spellonce.corpus import Dataset, Segment, Source
-from spellonce.errors import DataError, RunError
+from spellonce.errors import ConfigError, DataError, RunError
 from spellonce.progress import Reporter
 from spellonce.recipes import Recipe
 from spellonce.runs import FORMAT, RunFolder, write_atomically
 from spellonce.text import TextFormat
 
 
+@dataclass(frozen=True)
+class Length:
+    """How long to train: steps, or seconds of the whole call, or what the recipe says."""
+
+    steps: int | None = None
+    budget: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.budget is not None:
+            raise ConfigError("give --steps or --budget, not both")
+        if self.steps is not None and self.steps < 1:
+            raise ConfigError(f"--steps must be at least 1, got {self.steps}")
+        if self.budget is not None and not self.budget > 0:
+            raise ConfigError(f"--budget must be more than nothing, got {self.budget} seconds")
+
+
 def prepare(
-    run: RunFolder, dataset: Dataset, recipe: Recipe, seed: int, device: str, reporter: Reporter
+    run: RunFolder,
+    dataset: Dataset,
+    recipe: Recipe,
+    seed: int,
+    device: str,
+    length: Length,
+    reporter: Reporter,
 ) -> dict[str, Any]:
     """Encodes the text and writes all that is fixed before the first step."""
     fmt = recipe.data.apply(dataset.format)
@@ -38,6 +61,7 @@ def prepare(
         "format": FORMAT,
         "recipe": recipes.to_json(recipe),
         "seed": seed,
+        "length": asdict(length),
         "device": device,
         "threads": runtime.threads(),
         "versions": runtime.versions() | {"machine": platform.machine()},
@@ -73,25 +97,28 @@ def prepare(
 
 
 def check_agreement(
+    run: RunFolder,
     config: dict[str, Any],
     dataset: Dataset | None,
     recipe: Recipe | None,
     seed: int | None,
-    run: RunFolder,
+    device: str | None,
+    threads: int | None,
 ) -> None:
-    """Refuses to continue a run with another recipe, seed or text than it began with."""
+    """Refuses to continue a run with anything else than it began with."""
     stored = recipes.from_json(config["recipe"])
     different = []
     if recipe is not None and recipe != stored:
         different.append(f"recipe or settings (it began as {stored.name})")
-    if seed is not None and seed != config["seed"]:
-        different.append(f"seed (it began with {config['seed']})")
+    for name, given in (("seed", seed), ("device", device), ("threads", threads)):
+        if given is not None and given != config[name]:
+            different.append(f"{name} (it began with {config[name]})")
     if dataset is not None:
-        given = {
+        segments = {
             name: [[str(s.path.resolve()), s.start, s.stop] for s in source.segments]
             for name, source in dataset.splits.items()
         }
-        if given != {name: s["segments"] for name, s in config["data"]["splits"].items()}:
+        if segments != {name: s["segments"] for name, s in config["data"]["splits"].items()}:
             different.append(f"text (it began on {config['data']['name']})")
     if different:
         raise RunError(
@@ -100,7 +127,7 @@ def check_agreement(
         )
 
 
-def source_of(config: dict[str, Any], split: str, *, verify: bool = True) -> Source:
+def source_of(config: dict[str, Any], split: str) -> Source:
     """A split of the data that a run was trained on, if it is still there and the same."""
     splits = config["data"]["splits"]
     if split not in splits:
@@ -116,7 +143,7 @@ def source_of(config: dict[str, Any], split: str, *, verify: bool = True) -> Sou
                 "set SPELLONCE_DATA to where its data set is, or score a text with --text"
             ) from error
     source = Source(segments)
-    if verify and source.sha256() != splits[split]["sha256"]:
+    if source.sha256() != splits[split]["sha256"]:
         raise DataError(
             f"{segments[0].path} is not what the run was trained with (its checksum differs): "
             "restore it, or score it with --text"

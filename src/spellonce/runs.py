@@ -40,7 +40,8 @@ _OURS = {
 _INSIDE = {"data": r"train\.ids", "checkpoint": r"(step|partial)-\d+", "tensorboard": r"events\..+"}
 _FIXED = ("config.json", "plan.json", "lexicon.tsv", "data/train.ids")
 """What a run is made of before its first step, and never changes."""
-_CONFIG = {"recipe": dict, "seed": int, "threads": int, "text": dict, "data": dict}
+_CONFIG = {"recipe": dict, "seed": int, "threads": int, "device": str, "length": dict,
+           "text": dict, "data": dict}  # fmt: skip
 _MOVING, _REPLACED = ".moving.partial", ".replaced.partial"
 
 
@@ -71,7 +72,8 @@ class RunFolder:
     def opened_for_training(self, *, resume: bool, force: bool) -> Iterator[None]:
         """Makes the folder ready, or refuses; nobody else can train into it meanwhile.
 
-        What --force replaces comes back if the new run fails before it has a plan.
+        What --force replaces comes back if the new run fails before it has a plan, or is killed
+        before it has a config.
         """
         try:
             if self.path.exists() and not self.path.is_dir():
@@ -140,6 +142,8 @@ class RunFolder:
             shutil.rmtree(replaced, ignore_errors=True)
             return
         if replaced.exists():
+            # The config first: without it nothing takes what is left for a run that has begun.
+            (self / "config.json").unlink(missing_ok=True)
             for path in self._entries():
                 if path.is_dir():
                     shutil.rmtree(path)

@@ -27,7 +27,7 @@ def prepare(device: str = "cpu", threads: int | None = None) -> torch.device:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         chosen = torch.device(device)
-        float(torch.zeros(1, device=chosen))
+        float(torch.zeros(1, device=chosen, dtype=torch.float64))  # sums are double
     except Exception as error:  # each kind of device has its own way to say that it is not there
         raise ConfigError(f"device {device!r} cannot be used here: try --device cpu") from error
     return chosen

@@ -145,7 +145,7 @@ def sampled_text(sample: Sample, plain: bool) -> None:
 
 
 def recipe_fields(recipe: Recipe) -> None:
-    """All fields of a recipe with their values and meanings."""
+    """All fields of a recipe with their values."""
     print(f"{recipe.name}: {recipe.about}")
     for part in dataclasses.fields(recipe):
         config = getattr(recipe, part.name)

@@ -260,7 +260,7 @@ def articles(lines: Sequence[str], rule: Articles) -> tuple[NDArray[np.int64], s
     [0, 0, 0, 0, 1, 1]
     """
     n = len(lines)
-    is_blank = [not line.strip(" ") for line in lines]
+    is_blank = [not line.strip() for line in lines]
     if rule == "line":
         return np.arange(n, dtype=np.int64), rule
     if rule == "wikitext":

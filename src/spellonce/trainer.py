@@ -30,7 +30,7 @@ from spellonce.optim import (
 )
 from spellonce.recipes import Recipe
 from spellonce.speller import Speller
-from spellonce.two_level import TwoLevel
+from spellonce.two_level import TwoLevel, load_weights
 
 
 @dataclass
@@ -184,6 +184,8 @@ class Trainer:
             scale = 1.0
             if self.recipe.training.optimizer == "adam":
                 state = self.optimizer.state[speller.vector_weight]
+                if not state:  # nothing has been spelled yet
+                    continue
                 correction = 1 - self.recipe.training.beta2 ** float(state["step"])
                 squares = state["exp_avg_sq"][:, speller.config.n_char_embed :]
                 scale = math.sqrt(float(squares.mean()) / correction) + 1e-12
@@ -300,17 +302,6 @@ class Trainer:
         except (KeyError, TypeError) as error:
             raise RunError(f"the checkpoint does not fit this run: {error}") from error
         self.averages.n = self.cursor.averaged
-
-
-def load_weights(parameters: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Copies tensors into parameters of the same names and shapes."""
-    for name, parameter in parameters.items():
-        tensor = tensors.get(name)
-        if tensor is None or tensor.shape != parameter.shape:
-            got = "nothing" if tensor is None else tuple(tensor.shape)
-            raise RunError(f"the weights do not fit: {name} is {got}, not {tuple(parameter.shape)}")
-        with torch.no_grad():
-            parameter.copy_(tensor)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,7 +25,7 @@ from spellonce.corpus import Dataset
 from spellonce.errors import ConfigError, DataError, InterruptedTrainingError, RunError
 from spellonce.evaluation import figures
 from spellonce.lexicon import Lexicon
-from spellonce.preparation import check_agreement, prepare, source_of, text_format
+from spellonce.preparation import Length, check_agreement, prepare, source_of, text_format
 from spellonce.progress import Reporter, Silent
 from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
@@ -35,22 +34,6 @@ from spellonce.speller import Speller
 from spellonce.text import Reading, read
 from spellonce.trainer import Trainer, measure_speed
 from spellonce.two_level import TwoLevel
-
-
-@dataclass(frozen=True)
-class Length:
-    """How long to train: steps, or seconds of the whole call, or what the recipe says."""
-
-    steps: int | None = None
-    budget: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.steps is not None and self.budget is not None:
-            raise ConfigError("give --steps or --budget, not both")
-        if self.steps is not None and self.steps < 1:
-            raise ConfigError(f"--steps must be at least 1, got {self.steps}")
-        if self.budget is not None and not self.budget > 0:
-            raise ConfigError(f"--budget must be more than nothing, got {self.budget} seconds")
 
 
 def train(
@@ -62,7 +45,7 @@ def train(
     length: Length | None = None,
     resume: bool = False,
     force: bool = False,
-    device: str = "cpu",
+    device: str | None = None,
     threads: int | None = None,
     tensorboard: bool = False,
     reporter: Reporter | None = None,
@@ -70,12 +53,14 @@ def train(
 ) -> dict[str, Any]:
     """Trains a run, or continues one, and returns what `result.json` holds.
 
-    With `resume`, the run's own data, recipe and seed are used where they are not given, and must
-    agree where they are. `started` (on `time.monotonic`) is when the budget began to run.
+    With `resume`, the run's own data, recipe, seed, length and device are used where they are not
+    given, and must agree where they are. `started` (on `time.monotonic`) is when the budget began
+    to run.
     """
     started = time.monotonic() if started is None else started
     reporter = reporter or Silent()
     run = RunFolder(out)
+    board = _board_maker() if tensorboard else None
     with run.opened_for_training(resume=resume, force=force):
         if run.started:
             if run.finished:
@@ -83,14 +68,16 @@ def train(
                 run.read_config()
                 return _stored_result(run)
             config = run.read_config()
-            check_agreement(config, dataset, recipe, seed, run)
+            check_agreement(run, config, dataset, recipe, seed, device, threads)
         else:
             if dataset is None:
                 raise ConfigError("nothing to train on: name text files or a --dataset")
-            runtime.prepare(device, threads)
-            recipe = recipe or recipes.full_small()
-            config = prepare(run, dataset, recipe, seed or 0, device, reporter)
-        return _Training(run, config, length or Length(), device, reporter, started).go(tensorboard)
+            runtime.prepare(device or "cpu", threads)
+            config = prepare(
+                run, dataset, recipe or recipes.full_small(), seed or 0, device or "cpu",
+                length or Length(), reporter,
+            )  # fmt: skip
+        return _Training(run, config, length, board, reporter, started).go()
 
 
 @contextmanager
@@ -122,14 +109,15 @@ class _Training:
         self,
         run: RunFolder,
         config: dict[str, Any],
-        length: Length,
-        device: str,
+        length: Length | None,
+        board: Any,
         reporter: Reporter,
         started: float,
     ) -> None:
-        self.run, self.config, self.length, self.reporter = run, config, length, reporter
-        self.started = started
-        self.device = runtime.prepare(device, int(config["threads"]))
+        self.run, self.config, self.reporter, self.started = run, config, reporter, started
+        self.length = length or Length(**config["length"])
+        self.make_board = board
+        self.device = runtime.prepare(config["device"], int(config["threads"]))
         self.recipe = recipes.from_json(config["recipe"])
         self.seed = int(config["seed"])
         self.lexicon: Lexicon = lexicons.load(run / "lexicon.tsv")
@@ -141,18 +129,23 @@ class _Training:
         self.chars_per_token = config["data"]["train_chars"] / n_tokens
         self._valid: Reading | None = None
 
-    def go(self, tensorboard: bool) -> dict[str, Any]:
+    def go(self) -> dict[str, Any]:
         """Plans, trains, evaluates, saves."""
-        total = self._plan()
-        trainer = self._trainer(total)
+        # What can fail comes before the plan, with which a run has begun.
+        self._valid_reading()
+        trainer = self._trainer(1)
+        trainer.total_steps = self._plan(trainer)
         checkpoint = self.run.read_checkpoint()
         if checkpoint is not None:
             trainer.restore(*checkpoint)
         self.run.rewind_log(trainer.cursor.step)
-        # Read before the first step, so that a text that cannot be read is known now.
-        self._valid_reading()
-        with _signals() as caught:
-            seconds = self._steps(trainer, caught, self._board() if tensorboard else None)
+        board = self.make_board(self.run / "tensorboard") if self.make_board else None
+        try:
+            with _signals() as caught:
+                seconds = self._steps(trainer, caught, board)
+        finally:
+            if board is not None:
+                board.close()
         return self._finish(trainer, seconds)
 
     def _trainer(self, total: int) -> Trainer:
@@ -163,7 +156,7 @@ class _Training:
 
     # --- the plan -----------------------------------------------------------------------------
 
-    def _plan(self) -> int:
+    def _plan(self, trainer: Trainer) -> int:
         """The number of steps: stored once, then kept."""
         if (self.run / "plan.json").is_file():
             return int(self.run.read_json("plan.json")["steps"])
@@ -173,7 +166,7 @@ class _Training:
         elif self.length.steps is not None:
             plan = {"steps": self.length.steps}
         else:
-            plan = {"steps": self._trainer(1).steps_of(self.recipe.training.epochs)}
+            plan = {"steps": trainer.steps_of(self.recipe.training.epochs)}
         self.run.write_json("plan.json", plan)
         return int(plan["steps"])
 
@@ -188,7 +181,6 @@ class _Training:
         sample = min(len(scored), 2000)
         self._validate(trainer.network, scored.head(sample))
         final = (time.perf_counter() - begin) / max(sample, 1) * len(scored)
-        begin = time.perf_counter()
         n_bytes = sum(t.nbytes for t in trainer.tensors().values())
         saving = 2.0 + n_bytes / 100e6
         left = budget - (time.monotonic() - self.started) - 1.05 * final - saving
@@ -229,6 +221,8 @@ class _Training:
                     nats, valid = self._validate(trainer.network, self._valid_reading())
                 trainer.note_validation(nats)
                 self.run.append_log({"step": cursor.step, "valid_bpc": valid["bpc"]})
+                if board is not None:
+                    board.add_scalar("valid_bpc", valid["bpc"], cursor.step)
                 self.reporter.status("training")
             if cursor.step % config.report_every == 0 or cursor.step == total:
                 line = trainer.report(self.chars_per_token)
@@ -248,15 +242,6 @@ class _Training:
                     f"continue with `spellonce train --resume --out {self.run}`"
                 )
         return before + time.monotonic() - begin
-
-    def _board(self) -> Any:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise ConfigError(
-                "TensorBoard is not installed: pip install 'spellonce[tensorboard]'"
-            ) from None
-        return SummaryWriter(str(self.run / "tensorboard"))
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -298,6 +283,17 @@ class _Training:
     def _validate(self, network: TwoLevel, reading: Reading) -> tuple[float, dict[str, Any]]:
         scores = score_reading(network, self.lexicon, reading)
         return float(scores.nats.sum()), figures(scores)
+
+
+def _board_maker() -> Any:
+    """What makes a TensorBoard writer, if that is installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ConfigError(
+            "TensorBoard is not installed: pip install 'spellonce[tensorboard]'"
+        ) from None
+    return lambda folder: SummaryWriter(str(folder))
 
 
 def _stored_result(run: RunFolder) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The two-level model: a lexeme LM and spellers under one objective (paper §2, equation 3).
+"""The two-level model: a lexeme LM and spellers under one objective (paper, equation 3).
 
     p(θ) · Π_w [p(e(w)) · p_spell(σ(w) | e(w))]     (1) prior, (2) lexicon
          · Π_i p_LM(w_i | w_<i)                     (3) text
@@ -13,7 +13,7 @@ speller is `no-reg`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from spellonce.batching import Window
-from spellonce.errors import ConfigError
+from spellonce.errors import ConfigError, RunError
 from spellonce.lexeme_lm import Hidden, LexemeLM, State
 from spellonce.lexicon import EOS_ID, UNK_ID, Spellings
 from spellonce.speller import Speller, SpellerModel
@@ -97,8 +97,10 @@ class TwoLevel(nn.Module):
     def initialise(self, seed: int, counts: NDArray[np.int64]) -> None:
         """Seeded weights; `counts` are those of all types, the lexemes first."""
         generator = torch.Generator().manual_seed(seed)
-        lexemes = torch.from_numpy(counts[: self.lm.table.n_lexemes])
-        self.lm.initialise(generator, lexemes)
+        n = self.lm.table.n_lexemes
+        lexemes = counts[:n].copy()
+        lexemes[UNK_ID] += counts[n:].sum()  # what is no lexeme is UNK
+        self.lm.initialise(generator, torch.from_numpy(lexemes))
         for speller in self.spellers:
             speller.initialise(generator)  # type: ignore[operator]
 
@@ -141,9 +143,13 @@ class TwoLevel(nn.Module):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(nats of p_LM, nats of p_spell) of every token of one stream that follows an EOS.
 
+        Needs a speller for novel words where there are any.
+
         `spellings` has a row for each UNK among the ids, in order. The state is carried through
         the whole stream, so the window is a matter of memory and speed alone.
         """
+        if self.novel is None and (ids == UNK_ID).any():
+            raise ValueError("novel words cannot be scored without a speller for them")
         device = self.device
         lm_nats = np.zeros(len(ids))
         spell_nats = np.zeros(len(ids))
@@ -168,7 +174,7 @@ class TwoLevel(nn.Module):
             h = hidden.states[:, 0]  # (T, D)
             lm_nats[start : start + window] = self.lm.table.nats(h, targets)[1].double().cpu()
             novel = h[targets == UNK_ID]
-            if self.novel is not None and len(novel):
+            if len(novel):
                 pending.append(novel)
                 n_pending += len(novel)
                 if n_pending >= 512:
@@ -181,3 +187,14 @@ class TwoLevel(nn.Module):
 def as_speller(module: nn.Module | None) -> SpellerModel:
     """A module that is known to be a speller."""
     return cast(SpellerModel, module)
+
+
+def load_weights(parameters: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Copies tensors into parameters of the same names and shapes."""
+    for name, parameter in parameters.items():
+        tensor = tensors.get(name)
+        if tensor is None or tensor.shape != parameter.shape:
+            got = "nothing" if tensor is None else tuple(tensor.shape)
+            raise RunError(f"the weights do not fit: {name} is {got}, not {tuple(parameter.shape)}")
+        with torch.no_grad():
+            parameter.copy_(tensor)
