@@ -131,7 +131,7 @@ def train(
     from spellonce.show import TrainingDisplay, training_summary
     from spellonce.training import train as run_training
 
-    length = Length(steps, seconds)
+    length = Length(steps, seconds) if (steps, seconds) != (None, None) else None
     chosen = None
     if recipe is not None or settings:
         chosen = recipes.override(recipes.get(recipe or "small"), settings or [])
