@@ -321,15 +321,20 @@ class Speed:
 def measure_speed(
     trainer: Trainer, seconds: float, clock: Callable[[], float] = time.perf_counter
 ) -> Speed:
-    """Takes steps for about so many seconds, and times them. The trainer is spent afterwards."""
+    """Takes steps for about so many seconds, and times them. The trainer is spent afterwards.
+
+    The first third is not counted: threads start, and memory is touched for the first time.
+    """
     times: dict[bool, list[float]] = {False: [], True: []}
-    end = clock() + seconds
-    trainer.step(lexicon=False)  # the first step pays for memory that later ones find
-    while clock() < end or len(times[False]) < 2:
+    begin = clock()
+    n_steps = 0
+    while clock() < begin + seconds or len(times[False]) < 2:
         # Lexicon steps are rare in training; here one in four is made one.
-        lexicon = trainer.has_lexicon_factor and sum(map(len, times.values())) % 4 == 1
-        begin = clock()
+        lexicon = trainer.has_lexicon_factor and n_steps % 4 == 1
+        start = clock()
         trainer.step(lexicon=lexicon)
-        times[lexicon].append(clock() - begin)
+        n_steps += 1
+        if start > begin + seconds / 3 and n_steps > 2:
+            times[lexicon].append(clock() - start)
     step = float(np.mean(times[False]))
     return Speed(step, max(0.0, float(np.mean(times[True])) - step) if times[True] else 0.0)

@@ -175,20 +175,20 @@ class _Training:
         self.reporter.status("measuring speed")
         scored = self._valid_reading()
         trainer = self._trainer(10**9)
-        speed = measure_speed(trainer, min(max(0.03 * budget, 1.0), 30.0))
+        speed = measure_speed(trainer, min(max(0.06 * budget, 1.0), 40.0))
         per_step = speed.per_step(self.recipe.objective.lexicon_interval)
         begin = time.perf_counter()
         sample = min(len(scored), 2000)
         self._validate(trainer.network, scored.head(sample))
         final = (time.perf_counter() - begin) / max(sample, 1) * len(scored)
         n_bytes = sum(t.nbytes for t in trainer.tensors().values())
-        saving = 2.0 + n_bytes / 100e6
+        saving = 0.5 + n_bytes / 100e6
         left = budget - (time.monotonic() - self.started) - 1.05 * final - saving
         if trainer.recipe.training.optimizer == "sgd" or trainer.recipe.training.evaluate_every:
             every = trainer.recipe.training.evaluate_every or len(trainer.rails.cuts(0)) - 1
             per_step += final / every
         per_step += saving / 3 / self.recipe.training.checkpoint_every
-        steps = int(0.97 * left / per_step)
+        steps = int(0.98 * left / per_step)
         if steps < 1:
             raise ConfigError(
                 f"a budget of {budget:.0f} s is too short: preparing and scoring alone take "
