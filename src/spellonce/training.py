@@ -175,7 +175,7 @@ class _Training:
         self.reporter.status("measuring speed")
         scored = self._valid_reading()
         trainer = self._trainer(10**9)
-        speed = measure_speed(trainer, min(max(0.06 * budget, 1.0), 40.0))
+        speed = measure_speed(trainer, min(max(0.1 * budget, 1.0), 40.0))
         per_step = speed.per_step(self.recipe.objective.lexicon_interval)
         begin = time.perf_counter()
         sample = min(len(scored), 2000)
