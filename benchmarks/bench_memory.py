@@ -13,6 +13,7 @@ import numpy as np
 
 from spellonce import recipes, runtime
 from spellonce.lexicon import Alphabet, Lexicon
+from spellonce.plan import Plan
 from spellonce.trainer import Trainer
 
 N_LEXEMES = 50_001
@@ -36,7 +37,7 @@ def main() -> None:
     network = recipes.build_model(recipe, lexicon)
     network.initialise(0, lexicon.counts)
     ids = rng.zipf(1.3, 200_000) % len(lexicon.types)
-    trainer = Trainer(recipe, network, lexicon, ids.astype(np.int32), seed=0, total_steps=100)
+    trainer = Trainer(recipe, network, lexicon, ids.astype(np.int32), seed=0, plan=Plan.of(100))
     seconds = []
     for lexicon_step in (True, False, False):
         begin = time.perf_counter()

@@ -350,8 +350,5 @@ def test_a_budget_is_the_time_of_the_whole_command(
     command = ["train", tiny_text, *tiny("checkpoint_every=1000"), "--json"]
     result = json.loads(start(*command, "--out", tmp_path / "a", "--budget", "12s").wait().ok())
     assert 3 < result["seconds_in_all"] < 16, "on a machine that others use too"
-    steps = json.loads((tmp_path / "a" / "plan.json").read_text())["steps"]
-    assert result["steps"] == steps and math.isfinite(result["valid_bpc"])
-    call(*command, "--out", tmp_path / "b", "--steps", steps).ok()
-    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in "ab"]
-    assert models[0] == models[1], "a budget is only a way to say how many steps"
+    assert result["steps"] == result["plan"][-1][1] and math.isfinite(result["valid_bpc"])
+    assert len(result["plan"]) > 3, "the first plan is corrected on the way"

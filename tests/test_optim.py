@@ -48,13 +48,13 @@ def test_averaging_begins_when_validation_stops_improving() -> None:
 
 def test_one_cycle_rises_and_falls() -> None:
     config = TrainingConfig(optimizer="adam", learning_rate=2.0, warm_up=0.25)
-    rates = [learning_rate(config, step, 400) for step in range(400)]
+    rates = [learning_rate(config, (step + 0.5) / 400) for step in range(400)]
     peak = rates.index(max(rates))
     assert peak in (99, 100) and max(rates) == pytest.approx(2.0, rel=0.01)
     assert rates[:peak] == sorted(rates[:peak])
     assert rates[peak:] == sorted(rates[peak:], reverse=True)
     assert 0 < rates[-1] < 0.01
-    assert learning_rate(TrainingConfig(), 123, 400) == 30
+    assert learning_rate(TrainingConfig(), 0.3) == 30
 
 
 def test_recipes_survive_json() -> None:

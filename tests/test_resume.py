@@ -15,6 +15,7 @@ import safetensors.torch
 import torch
 
 from spellonce import corpus, lexicon, recipes
+from spellonce.plan import Plan
 from spellonce.runs import to_bytes
 from spellonce.trainer import Trainer
 
@@ -200,7 +201,7 @@ def make_trainer(request: pytest.FixtureRequest, tiny_text: Path, tmp_path: Path
     def make() -> Trainer:
         network = recipes.build_model(recipe, words)
         network.initialise(0, words.counts)
-        return Trainer(recipe, network, words, ids, 0, 16)
+        return Trainer(recipe, network, words, ids, 0, Plan.of(16))
 
     return make
 

@@ -12,6 +12,7 @@ import torch
 from spellonce.batching import LexiconSampler, Rails, WindowConfig, window_cuts
 from spellonce.lexeme_lm import LexemeLM, LexemeLMConfig
 from spellonce.lexicon import EOS_ID, UNK_ID
+from spellonce.plan import Plan
 from spellonce.recipes import Recipe
 from spellonce.trainer import Trainer
 from spellonce.two_level import ObjectiveConfig, TwoLevel
@@ -81,7 +82,7 @@ def make_trainer(type_ids: np.ndarray, network: TwoLevel, **objective: object) -
         lm=network.lm.config, speller=network.novel.config,
         objective=replace(ObjectiveConfig(), **{"alpha": 0.0, "beta": 0.0, **objective}),
     )  # fmt: skip
-    return Trainer(recipe, network, make_lexicon(), type_ids, seed=0, total_steps=10)
+    return Trainer(recipe, network, make_lexicon(), type_ids, seed=0, plan=Plan.of(10))
 
 
 def gradients(network: TwoLevel) -> dict[str, torch.Tensor]:
@@ -223,7 +224,12 @@ def test_proximal_steps_lower_the_rank_under_either_optimiser(optimizer: str) ->
         rate = 1.0 if optimizer == "sgd" else 0.01
         training = replace(trainer.recipe.training, optimizer=optimizer, learning_rate=rate)
         trainer = Trainer(
-            replace(trainer.recipe, training=training), network, make_lexicon(), types, 0, 40
+            replace(trainer.recipe, training=training),
+            network,
+            make_lexicon(),
+            types,
+            0,
+            Plan.of(40),
         )
         for _ in range(40):
             trainer.step()

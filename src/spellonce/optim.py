@@ -71,16 +71,15 @@ class TrainingConfig:
                 raise ConfigError(f"{name} must not be negative, got {getattr(self, name)}")
 
 
-def learning_rate(config: TrainingConfig, step: int, total: int) -> float:
-    """The rate of a step before scaling by its window.
+def learning_rate(config: TrainingConfig, place: float) -> float:
+    """The rate at a place of the schedule, from 0 to 1, before scaling by the window.
 
     >>> adam = TrainingConfig(optimizer="adam", learning_rate=1.0, warm_up=0.5)
-    >>> [round(learning_rate(adam, step, 4), 3) for step in (0, 1, 2, 3)]
+    >>> [round(learning_rate(adam, place), 3) for place in (1 / 8, 3 / 8, 5 / 8, 7 / 8)]
     [0.28, 0.76, 0.854, 0.146]
     """
     if config.optimizer == "sgd":
         return config.learning_rate
-    place = (step + 0.5) / total
     low = 0.04  # where the cycle begins, as a share of its peak
     if place < config.warm_up:
         return config.learning_rate * (low + (1 - low) * place / config.warm_up)

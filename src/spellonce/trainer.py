@@ -28,6 +28,7 @@ from spellonce.optim import (
     restore_optimizer,
     should_average,
 )
+from spellonce.plan import Plan
 from spellonce.recipes import Recipe
 from spellonce.speller import Speller
 from spellonce.two_level import TwoLevel, load_weights
@@ -70,10 +71,10 @@ class Trainer:
         lexicon: Lexicon,
         type_ids: NDArray[np.int32],
         seed: int,
-        total_steps: int = 1,
+        plan: Plan,
     ) -> None:
         self.recipe, self.network, self.lexicon, self.seed = recipe, network, lexicon, seed
-        self.total_steps = total_steps
+        self.plan = plan
         self.n_tokens = len(type_ids)
         self.rails = Rails(type_ids, lexicon.n_lexemes, recipe.windows, seed)
         objective = recipe.objective
@@ -110,7 +111,7 @@ class Trainer:
         if self.lexicon_due() if lexicon is None else lexicon:
             self._lexicon_backward()
         self._clip()
-        rate = learning_rate(config, cursor.step, self.total_steps)
+        rate = learning_rate(config, self.plan.place(cursor.step + 0.5))
         rate *= len(window.targets) / self.recipe.windows.window
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -233,7 +234,9 @@ class Trainer:
             "step": cursor.step,
             "epoch": round(self.epochs_done(), 4),
             "tokens": cursor.tokens,
-            "learning_rate": learning_rate(self.recipe.training, cursor.step - 1, self.total_steps),
+            "learning_rate": learning_rate(
+                self.recipe.training, self.plan.place(cursor.step - 0.5)
+            ),
             "train_bpc": (tally.lm_nats + tally.novel_nats) * bits,
             "train_bpc_lm": tally.lm_nats * bits,
             "train_bpc_spell": tally.novel_nats * bits,
@@ -271,7 +274,7 @@ class Trainer:
     def state_dict(self) -> dict[str, Any]:
         """The rest of it, as JSON."""
         self.cursor.averaged = self.averages.n
-        return asdict(self.cursor)
+        return asdict(self.cursor) | asdict(self.plan)
 
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Continues from a checkpoint."""
@@ -297,9 +300,10 @@ class Trainer:
                 for i in range(len(self.state))
             ]
             values = dict(state)
+            self.plan = Plan(tuple((begin, total) for begin, total in values.pop("marks")))
             tally = Tally(**values.pop("tally"))
             self.cursor = Cursor(**values, tally=tally)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"the checkpoint does not fit this run: {error}") from error
         self.averages.n = self.cursor.averaged
 

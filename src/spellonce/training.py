@@ -2,9 +2,9 @@
 
     text → ids and lexicon → plan of steps → steps with checkpoints → validation → model.safetensors
 
-A budget is the time of the whole call. Speed is measured first, on a trainer that is thrown away;
-the number of steps that follows from it is fixed and stored, so a run with a budget is the same
-run as one with `steps` set to that number.
+A budget is the time of the whole call. Speed is measured first, on a trainer that is thrown away,
+and the plan that follows from it is corrected on the way (see `plan`); checkpoints hold the
+corrections.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,6 +26,7 @@ from spellonce.corpus import Dataset
 from spellonce.errors import ConfigError, DataError, InterruptedTrainingError, RunError
 from spellonce.evaluation import figures
 from spellonce.lexicon import Lexicon
+from spellonce.plan import Budget, Plan
 from spellonce.preparation import Length, check_agreement, prepare, source_of, text_format
 from spellonce.progress import Reporter, Silent
 from spellonce.recipes import Recipe
@@ -133,8 +135,8 @@ class _Training:
         """Plans, trains, evaluates, saves."""
         # What can fail comes before the plan, with which a run has begun.
         self._valid_reading()
-        trainer = self._trainer(1)
-        trainer.total_steps = self._plan(trainer)
+        trainer = self._trainer(Plan.of(1))
+        trainer.plan = self._plan(trainer)
         checkpoint = self.run.read_checkpoint()
         if checkpoint is not None:
             trainer.restore(*checkpoint)
@@ -148,71 +150,77 @@ class _Training:
                 board.close()
         return self._finish(trainer, seconds)
 
-    def _trainer(self, total: int) -> Trainer:
+    def _trainer(self, plan: Plan) -> Trainer:
         network = recipes.build_model(self.recipe, self.lexicon)
         network.initialise(self.seed, self.lexicon.counts)
         network.to(self.device)
-        return Trainer(self.recipe, network, self.lexicon, self.type_ids, self.seed, total)
+        return Trainer(self.recipe, network, self.lexicon, self.type_ids, self.seed, plan)
 
     # --- the plan -----------------------------------------------------------------------------
 
-    def _plan(self, trainer: Trainer) -> int:
-        """The number of steps: stored once, then kept."""
-        if (self.run / "plan.json").is_file():
-            return int(self.run.read_json("plan.json")["steps"])
+    def _plan(self, trainer: Trainer) -> Plan:
+        """The number of steps, stored once; a budget may correct it on the way."""
         plan: dict[str, Any]
-        if self.length.budget is not None:
-            plan = self._plan_for(self.length.budget)
-        elif self.length.steps is not None:
-            plan = {"steps": self.length.steps}
+        if (self.run / "plan.json").is_file():
+            plan = self.run.read_json("plan.json")
         else:
-            plan = {"steps": trainer.steps_of(self.recipe.training.epochs)}
-        self.run.write_json("plan.json", plan)
-        return int(plan["steps"])
+            if self.length.budget is not None:
+                plan = self._plan_for(self.length.budget)
+            elif self.length.steps is not None:
+                plan = {"steps": self.length.steps}
+            else:
+                plan = {"steps": trainer.steps_of(self.recipe.training.epochs)}
+            self.run.write_json("plan.json", plan)
+        return Plan.of(int(plan["steps"]))
 
-    def _plan_for(self, budget: float) -> dict[str, Any]:
-        """Measures the speed of this machine and fixes how many steps fit into the budget."""
+    def _plan_for(self, seconds: float) -> dict[str, Any]:
+        """Measures the speed of this machine and says how many steps fit into the budget."""
         self.reporter.status("measuring speed")
         scored = self._valid_reading()
-        trainer = self._trainer(10**9)
-        speed = measure_speed(trainer, min(max(0.1 * budget, 1.0), 40.0))
+        trainer = self._trainer(Plan.of(10**9))
+        speed = measure_speed(trainer, min(max(0.1 * seconds, 1.0), 40.0))
         per_step = speed.per_step(self.recipe.objective.lexicon_interval)
         begin = time.perf_counter()
         sample = min(len(scored), 2000)
         self._validate(trainer.network, scored.head(sample))
-        final = (time.perf_counter() - begin) / max(sample, 1) * len(scored)
-        n_bytes = sum(t.nbytes for t in trainer.tensors().values())
-        saving = 0.5 + n_bytes / 100e6
-        left = budget - (time.monotonic() - self.started) - 1.05 * final - saving
+        evaluation = (time.perf_counter() - begin) / max(sample, 1) * len(scored)
+        saving = 0.5 + sum(t.nbytes for t in trainer.tensors().values()) / 100e6
         if trainer.recipe.training.optimizer == "sgd" or trainer.recipe.training.evaluate_every:
             every = trainer.recipe.training.evaluate_every or len(trainer.rails.cuts(0)) - 1
-            per_step += final / every
+            per_step += evaluation / every
         per_step += saving / 3 / self.recipe.training.checkpoint_every
-        steps = int(0.98 * left / per_step)
-        if steps < 1:
+        spent = time.monotonic() - self.started
+        budget = Budget(seconds, per_step, after=evaluation + saving, step=0, spent=spent)
+        if budget.steps() < 1:
             raise ConfigError(
-                f"a budget of {budget:.0f} s is too short: preparing and scoring alone take "
-                f"{budget - left:.0f} s here; give more, or --steps"
+                f"a budget of {seconds:.0f} s is too short: preparing and scoring alone take "
+                f"{spent + budget.after:.0f} s here; give more, or --steps"
             )
-        return {
-            "steps": steps,
-            "budget": budget,
-            "seconds_per_step": per_step,
-            "seconds_of_evaluation": final,
-            "seconds_before": time.monotonic() - self.started,
-        }
+        return {"steps": budget.steps(), **asdict(budget)}
+
+    def _budget(self, trainer: Trainer, before: float) -> Budget | None:
+        """The stored budget; time is measured from now on."""
+        plan = self.run.read_json("plan.json")
+        if "seconds" not in plan:
+            return None
+        budget = Budget(**{f.name: plan[f.name] for f in fields(Budget)})
+        if trainer.cursor.step:
+            budget.step = trainer.cursor.step
+            budget.spent += before + time.monotonic() - self.started
+        return budget
 
     # --- the steps ----------------------------------------------------------------------------
 
     def _steps(self, trainer: Trainer, caught: list[str], board: Any) -> float:
         """Takes the steps that are left; seconds of the run so far, resumed parts included."""
         config, cursor = self.recipe.training, trainer.cursor
-        total = trainer.total_steps
         before = _last_seconds(self.run)
         begin = time.monotonic()
+        budget = self._budget(trainer, before)
+        unspent = begin - budget.spent if budget else 0.0  # when the whole budget was still there
         self.reporter.status("training")
-        self.reporter.progress(cursor.step, total, None)
-        while cursor.step < total:
+        self.reporter.progress(cursor.step, trainer.plan.total, None)
+        while cursor.step < (total := trainer.plan.total):
             trainer.step()
             bpc = None
             if trainer.evaluation_due():
@@ -224,6 +232,9 @@ class _Training:
                 if board is not None:
                     board.add_scalar("valid_bpc", valid["bpc"], cursor.step)
                 self.reporter.status("training")
+            if budget and cursor.step < total and budget.is_due(trainer.plan, cursor.step):
+                trainer.plan = budget.revise(trainer.plan, cursor.step, time.monotonic() - unspent)
+                total = trainer.plan.total
             if cursor.step % config.report_every == 0 or cursor.step == total:
                 line = trainer.report(self.chars_per_token)
                 line["seconds"] = round(before + time.monotonic() - begin, 3)
@@ -256,6 +267,7 @@ class _Training:
         result = {
             "recipe": self.recipe.name,
             "steps": cursor.step,
+            "plan": trainer.plan.marks,
             "tokens": cursor.tokens,
             "epochs": round(trainer.epochs_done(), 3),
             "seconds": round(seconds, 3),
