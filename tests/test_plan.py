@@ -41,6 +41,7 @@ def drive(budget: Budget, seconds_of: list[float], shares: list[float]) -> tuple
         now += per_step()
         step += 1
         if step < plan.total and budget.is_due(plan, step):
+            budget.after = after * per_step() / first
             plan = budget.revise(plan, step, now)
     return now + after * per_step() / first, plan
 

@@ -58,7 +58,7 @@ class Budget:
     per_step: float
     """Seconds of a step, as measured before the first one."""
     after: float
-    """Seconds that the end takes, at that speed: scoring the validation split, saving."""
+    """Seconds that the end takes: scoring the validation split, saving."""
     step: int
     """The step from which on time is now being measured,"""
     spent: float
@@ -77,6 +77,5 @@ class Budget:
         """Plans the steps that are left by the speed since the last time."""
         per_step = (spent - self.spent) / (step - self.step)
         self.step, self.spent = step, spent
-        slower = min(max(per_step / self.per_step, 0.5), 2.0)
-        left = self.seconds - spent - self.after * slower
+        left = self.seconds - spent - self.after
         return plan.revised(step, step + round(left / max(per_step, 1e-9)))

@@ -130,6 +130,7 @@ class _Training:
         self.type_ids = corpus.open_ids(ids_path)
         self.chars_per_token = config["data"]["train_chars"] / n_tokens
         self._valid: Reading | None = None
+        self.resumed = (run / "plan.json").is_file()
 
     def go(self) -> dict[str, Any]:
         """Plans, trains, evaluates, saves."""
@@ -161,7 +162,7 @@ class _Training:
     def _plan(self, trainer: Trainer) -> Plan:
         """The number of steps, stored once; a budget may correct it on the way."""
         plan: dict[str, Any]
-        if (self.run / "plan.json").is_file():
+        if self.resumed:
             plan = self.run.read_json("plan.json")
         else:
             if self.length.budget is not None:
@@ -176,15 +177,10 @@ class _Training:
     def _plan_for(self, seconds: float) -> dict[str, Any]:
         """Measures the speed of this machine and says how many steps fit into the budget."""
         self.reporter.status("measuring speed")
-        scored = self._valid_reading()
         trainer = self._trainer(Plan.of(10**9))
         speed = measure_speed(trainer, min(max(0.1 * seconds, 1.0), 40.0))
         per_step = speed.per_step(self.recipe.objective.lexicon_interval)
-        begin = time.perf_counter()
-        sample = min(len(scored), 2000)
-        self._validate(trainer.network, scored.head(sample))
-        evaluation = (time.perf_counter() - begin) / max(sample, 1) * len(scored)
-        saving = 0.5 + sum(t.nbytes for t in trainer.tensors().values()) / 100e6
+        evaluation, saving = self._seconds_after(trainer, seconds)
         if trainer.recipe.training.optimizer == "sgd" or trainer.recipe.training.evaluate_every:
             every = trainer.recipe.training.evaluate_every or len(trainer.rails.cuts(0)) - 1
             per_step += evaluation / every
@@ -198,16 +194,24 @@ class _Training:
             )
         return {"steps": budget.steps(), **asdict(budget)}
 
-    def _budget(self, trainer: Trainer, before: float) -> Budget | None:
-        """The stored budget; time is measured from now on."""
+    def _seconds_after(self, trainer: Trainer, budget: float) -> tuple[float, float]:
+        """How long scoring the validation split will take, from a sample of it; and saving."""
+        scored = self._valid_reading()
+        seconds, sample = 0.0, 500
+        for _ in range(2):
+            begin = time.perf_counter()
+            self._validate(trainer.network, scored.head(sample))
+            seconds = (time.perf_counter() - begin) / min(sample, len(scored))
+            sample = max(sample, int(min(0.01 * budget, 2.0) / seconds))
+        saving = 0.5 + sum(t.nbytes for t in trainer.tensors().values()) / 100e6
+        return seconds * len(scored), saving
+
+    def _budget(self) -> Budget | None:
+        """The budget that this call must keep: a resumed run keeps the plan it has."""
         plan = self.run.read_json("plan.json")
-        if "seconds" not in plan:
+        if self.resumed or "seconds" not in plan:
             return None
-        budget = Budget(**{f.name: plan[f.name] for f in fields(Budget)})
-        if trainer.cursor.step:
-            budget.step = trainer.cursor.step
-            budget.spent += before + time.monotonic() - self.started
-        return budget
+        return Budget(**{f.name: plan[f.name] for f in fields(Budget)})
 
     # --- the steps ----------------------------------------------------------------------------
 
@@ -216,8 +220,7 @@ class _Training:
         config, cursor = self.recipe.training, trainer.cursor
         before = _last_seconds(self.run)
         begin = time.monotonic()
-        budget = self._budget(trainer, before)
-        unspent = begin - budget.spent if budget else 0.0  # when the whole budget was still there
+        budget = self._budget()
         self.reporter.status("training")
         self.reporter.progress(cursor.step, trainer.plan.total, None)
         while cursor.step < (total := trainer.plan.total):
