@@ -236,9 +236,9 @@ class _Training:
                     board.add_scalar("valid_bpc", valid["bpc"], cursor.step)
                 self.reporter.status("training")
             if budget and cursor.step < total and budget.is_due(trainer.plan, cursor.step):
-                trainer.plan = budget.revise(
-                    trainer.plan, cursor.step, time.monotonic() - self.started
-                )
+                budget.after = sum(self._seconds_after(trainer, budget.seconds))
+                spent = time.monotonic() - self.started
+                trainer.plan = budget.revise(trainer.plan, cursor.step, spent)
                 total = trainer.plan.total
             if cursor.step % config.report_every == 0 or cursor.step == total:
                 line = trainer.report(self.chars_per_token)
