@@ -165,7 +165,7 @@ def test_sampled_lexemes_follow_the_softmax() -> None:
     model = make_model()
     n = 600
     drawn = [model.sample(1, temperature=1.0, seed=s).pieces[0] for s in range(n)]
-    hidden, _ = model._generator().read("")
+    hidden = model.network.begin(model.lexicon, []).hidden
     p = model.network.lm.table.log_probs(hidden).exp()[0].tolist()
     share = sum(piece.is_novel for piece in drawn) / n
     assert abs(share - p[0]) < 4 * (p[0] * (1 - p[0]) / n) ** 0.5

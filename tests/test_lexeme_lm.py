@@ -87,7 +87,7 @@ def test_dropout_masks_are_locked_over_the_window() -> None:
 def test_embedding_dropout_drops_whole_lexemes() -> None:
     lm = make_lm(n_lexemes=40, **{**PLAIN, "drop_embed": 0.5})
     words = torch.arange(40).repeat(2)[:, None]
-    rows = lm._embed(words, generator())[:, 0]
+    rows = lm.embed(words, generator())[:, 0]
     torch.testing.assert_close(rows[:40], rows[40:])
     dropped = (rows[:40] == 0).all(1)
     assert 0 < int(dropped.sum()) < 40

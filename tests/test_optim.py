@@ -109,9 +109,17 @@ def test_bad_overrides_say_what_is_wrong(setting: str, message: str) -> None:
         recipes.override(recipes.full(), [setting])
 
 
-def test_an_unknown_recipe_names_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="full-small"):
-        recipes.get("fool")
+def test_an_unknown_recipe_is_told_of_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean full-small"):
+        recipes.get("ful-small")
+
+
+def test_fields_that_a_system_does_not_use_cannot_be_set() -> None:
+    with pytest.raises(ConfigError, match="no such field"):
+        recipes.override(recipes.get("full-small"), ["merges=3"])
+    assert recipes.override(recipes.get("pure-bpe-small"), ["merges=3"]).bpe.merges == 3
+    with pytest.raises(ConfigError, match="no such field"):
+        recipes.override(recipes.get("full-transformer-small"), ["lm.n_embed=3"])
 
 
 @pytest.mark.parametrize(

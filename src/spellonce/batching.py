@@ -128,9 +128,19 @@ class LexiconSampler:
     when its sum is multiplied by `n_batches`: the mean over a pass is then exactly the full sum.
     """
 
-    def __init__(self, lexicon: Lexicon, batch: int, max_length: int, seed: int) -> None:
+    def __init__(
+        self,
+        lexicon: Lexicon,
+        batch: int,
+        max_length: int,
+        seed: int,
+        *,
+        hapax_only: bool = False,
+    ) -> None:
         lengths = lexicon.spellings().lengths()[: lexicon.n_lexemes]
         spelled = np.arange(lexicon.n_lexemes) >= N_SPECIAL
+        if hapax_only:
+            spelled &= lexicon.counts[: lexicon.n_lexemes] == 1
         self.eligible = np.flatnonzero(spelled & (lengths <= max_length))
         self.n_batches = -(-len(self.eligible) // batch)
         self._seed = seed

@@ -167,6 +167,88 @@ def recipes(
         typer.echo(f"{known:{width}}  {all_recipes.get(known).about}")
 
 
+data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(data_app, name="data", help="Known data sets: which there are, and fetching them.")
+
+
+@data_app.command("list")
+def data_list(as_json: JsonOption = False) -> None:
+    """The known data sets, one line each, and where they are on this machine."""
+    from spellonce import registry
+
+    rows = []
+    for known in registry.known():
+        row = {key: getattr(known, key) for key in ("name", "about", "licence", "n_bytes")}
+        there = registry.where(known.name)
+        row |= {"checksum": known.checksum, "sha256": known.sha256, "crc32": known.crc32}
+        rows.append(row | {"urls": known.urls, "folder": None if there is None else str(there)})
+    if as_json:
+        _print_json({"datasets": rows})
+        return
+    columns = [
+        (
+            row["name"],
+            row["about"],
+            row["licence"],
+            f"{row['n_bytes'] / 1e6:.1f} MB" if row["n_bytes"] else "size unknown",
+            row["checksum"],
+        )
+        for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(*columns, strict=True)]
+    for row, cells in zip(rows, columns, strict=True):
+        line = "  ".join(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))
+        typer.echo(f"{line}  {row['folder'] or 'not here'}")
+
+
+@data_app.command("get")
+def data_get(
+    name: Annotated[str, typer.Argument(help="One of `spellonce data list`.")],
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Another address of its archive, or a file.")
+    ] = None,
+    sha256: Annotated[
+        str | None, typer.Option(metavar="HEX", help="The SHA-256 that the archive must have.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch a data set into the user's cache folder, where --dataset finds it."""
+    from rich import progress as bars
+    from rich.console import Console
+
+    from spellonce import registry
+
+    console = Console(stderr=True)
+    bar = bars.Progress(
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.DownloadColumn(),
+        bars.TransferSpeedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(name, total=None)
+        got = registry.get(
+            name, url=url, sha256=sha256,
+            progress=lambda n_bytes, total: bar.update(task, completed=n_bytes, total=total),
+        )  # fmt: skip
+    if as_json:
+        row = {key: getattr(got, key) for key in ("name", "was_there", "url", "sha256", "checked")}
+        _print_json(row | {"folder": str(got.folder)})
+        return
+    if got.was_there:
+        typer.echo(f"{name} is there already: {got.folder}")
+        return
+    held = "as it should be"
+    if got.checked != "SHA-256":
+        held = f"no SHA-256 is published, {got.checked or 'nothing'} was checked"
+    typer.echo(f"{name} is in {got.folder}")
+    typer.echo(f"sha256 of its archive: {got.sha256} ({held})")
+    typer.echo(f"next: spellonce train --dataset {name} --out my-run")
+
+
 @app.command("eval")
 def evaluate(
     run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run folder.")] = None,
@@ -181,7 +263,9 @@ def evaluate(
         raise ConfigError(f"--split must be valid or test, not {split!r}")
     loaded = _load(run or model, device)
     if text is None:
-        result = loaded.evaluate_split(split)
+        from spellonce.comparison import evaluate_and_store
+
+        result = evaluate_and_store(loaded, Path(run or model or ""), split)
     else:
         result = loaded.evaluate(_file_lines(text), "text")
     if as_json:
@@ -190,6 +274,36 @@ def evaluate(
     from spellonce.show import evaluation_table
 
     evaluation_table(result)
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN…", help="Run folders.")],
+    split: Annotated[str, typer.Option(help="valid or test, of the runs' own data.")] = "test",
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it: .svg, .png or .pdf.")
+    ] = None,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Runs side by side, and which differences are more than luck."""
+    if split not in ("train", "valid", "test"):
+        raise ConfigError(f"--split must be valid or test, not {split!r}")
+    from spellonce import plots
+
+    if plot is not None:
+        plots.check(plot)
+    from spellonce.comparison import compare as compare_runs
+    from spellonce.show import comparison_table, status_line, system_names
+
+    with status_line() as status:
+        result = compare_runs(runs, split, device=device, status=status)
+    if plot is not None:
+        plots.draw_comparison(result, system_names(result), plot)
+    if as_json:
+        _print_json(result)
+    else:
+        comparison_table(result)
 
 
 @app.command()

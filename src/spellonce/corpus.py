@@ -122,8 +122,10 @@ def find_dataset(name: str) -> Dataset:
     for folder in folders:
         if (folder / name).is_dir():
             return open_folder(folder / name)
+    from spellonce import registry  # which is made of this module
+
     looked = " or ".join(str(folder) for folder in folders)
-    raise DataError(f"no data set {name!r} in {looked}: set SPELLONCE_DATA to where its folder is")
+    raise DataError(f"no data set {name!r} in {looked}: {registry.hint(name)}")
 
 
 def open_folder(folder: Path) -> Dataset:

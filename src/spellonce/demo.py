@@ -26,6 +26,7 @@ from spellonce.recipes import Recipe
 from spellonce.show import NOVEL_STYLE, TrainingDisplay, styled_sample
 from spellonce.speller import UnigramSpeller
 from spellonce.training import train
+from spellonce.two_level import TwoLevel
 
 
 def text() -> str:
@@ -118,6 +119,7 @@ def _measure(console: Console, model: Model, dataset: corpus.Dataset) -> None:
     test = "".join(lines)
     full = model.evaluate(lines)
     network = model.network
+    assert isinstance(network, TwoLevel)
     speller, network.novel = network.novel, type_unigram(model.lexicon)
     helpless = model.evaluate(lines)
     network.novel = speller

@@ -1,4 +1,4 @@
-"""p_LM: an AWD-LSTM over lexemes (paper, appendix B; Merity et al. 2018).
+"""p_LM: any model that is a `LexemeModel`; the paper's is an AWD-LSTM (appendix B; Merity 2018).
 
 The last layer is as wide as the embeddings, which are tied to the softmax, so a hidden state lives
 where the embeddings live and the speller can read either.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +23,8 @@ from spellonce.softmax import LexemeTable
 
 LSTMState = tuple[Tensor, Tensor]
 """(h, c), each (1, B, H)"""
-State = list[LSTMState]
-"""One `LSTMState` per layer"""
+State = list[tuple[Tensor, ...]]
+"""All that a model remembers of what it has read, in parts: an LSTM's has one per layer."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class LexemeLMConfig:
     """Dropout on the last layer, before the softmax."""
     drop_recurrent: float = 0.5
     """Dropout on the recurrent weights themselves (DropConnect)."""
+    tied: bool = True
+    """Whether the softmax uses the embeddings; if not, the last layer is as wide as the others."""
     cuts: tuple[int, ...] = ()
     """Lexeme ids at which the softmax is split by frequency; none is the exact full softmax."""
     unigram_bias: bool = False
@@ -138,19 +140,42 @@ class Hidden:
         return penalty
 
 
-class LexemeLM(nn.Module):
-    """ids and state → hidden states, and the table that turns them into distributions."""
+class LexemeModel(Protocol):
+    """A closed-vocabulary language model, as the two-level model needs it.
 
-    def __init__(self, config: LexemeLMConfig, n_lexemes: int) -> None:
-        super().__init__()
-        self.config = config
-        self.table = LexemeTable(n_lexemes, config.n_embed, config.cuts)
-        widths = [config.n_embed, *[config.n_hidden] * (config.n_layers - 1), config.n_embed]
-        self.layers = nn.ModuleList(LSTMLayer(a, b) for a, b in pairwise(widths))
+    Whatever is one can be opened: ids and state → hidden vectors, and a table of embeddings that
+    turns them into distributions over lexemes.
+    """
+
+    @property
+    def table(self) -> LexemeTable:
+        """Embeddings, as wide as the hidden vectors, and the softmax over them."""
 
     def initialise(self, generator: torch.Generator, counts: Tensor | None = None) -> None:
         """Seeded weights; `counts` are the lexemes' in training."""
-        self.table.initialise(generator, counts if self.config.unigram_bias else None)
+
+    def zero_state(self, n_rails: int) -> State:
+        """The state before anything was read."""
+
+    def __call__(
+        self, ids: Tensor, state: State, generator: torch.Generator | None = None
+    ) -> tuple[Hidden, State]:
+        """Reads ids (T, B); the hidden state at t has read ids[: t + 1]. A generator: dropout."""
+
+
+class LSTMStack(nn.Module):
+    """The layers of an AWD-LSTM: vectors and state → hidden vectors."""
+
+    def __init__(self, config: LexemeLMConfig, n_input: int) -> None:
+        super().__init__()
+        self.config = config
+        n_last = config.n_embed if config.tied else config.n_hidden
+        widths = [n_input, *[config.n_hidden] * (config.n_layers - 1), n_last]
+        self.n_output = n_last
+        self.layers = nn.ModuleList(LSTMLayer(a, b) for a, b in pairwise(widths))
+
+    def initialise_layers(self, generator: torch.Generator) -> None:
+        """Seeded weights."""
         for layer in self.layers:
             cast(LSTMLayer, layer).initialise(generator)
 
@@ -158,12 +183,11 @@ class LexemeLM(nn.Module):
         """The state before anything was read."""
         return [cast(LSTMLayer, layer).zero_state(n_rails) for layer in self.layers]
 
-    def forward(
-        self, ids: Tensor, state: State, generator: torch.Generator | None = None
+    def run(
+        self, x: Tensor, state: State, generator: torch.Generator | None = None
     ) -> tuple[Hidden, State]:
-        """Reads ids (T, B); the hidden state at t has read ids[: t + 1]."""
+        """Reads vectors (T, B, D)."""
         c = self.config
-        x = self._embed(ids, generator)  # (T, B, D)
         x = dropout(x, c.drop_input, generator, (1, *x.shape[1:]))
         new_state: State = []
         for i, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True)):
@@ -173,8 +197,35 @@ class LexemeLM(nn.Module):
             new_state.append(layer_state)
         return Hidden(x, dropout(x, c.drop_output, generator, (1, *x.shape[1:]))), new_state
 
-    def _embed(self, ids: Tensor, generator: torch.Generator | None) -> Tensor:
-        rows = cast(Tensor, self.table(ids))
+
+class LexemeLM(LSTMStack):
+    """The paper's lexeme model: an AWD-LSTM."""
+
+    def __init__(self, config: LexemeLMConfig, n_lexemes: int) -> None:
+        super().__init__(config, config.n_embed)
+        self.table = LexemeTable(n_lexemes, self.n_output, config.cuts)
+        self.inputs = None if config.tied else nn.Parameter(torch.empty(n_lexemes, config.n_embed))
+
+    def initialise(self, generator: torch.Generator, counts: Tensor | None = None) -> None:
+        """Seeded weights; `counts` are the lexemes' in training."""
+        self.table.initialise(generator, counts if self.config.unigram_bias else None)
+        if self.inputs is not None:
+            with torch.no_grad():
+                self.inputs.uniform_(-0.1, 0.1, generator=generator)
+        self.initialise_layers(generator)
+
+    def forward(
+        self, ids: Tensor, state: State, generator: torch.Generator | None = None
+    ) -> tuple[Hidden, State]:
+        """Reads ids (T, B); the hidden state at t has read ids[: t + 1]."""
+        return self.run(self.embed(ids, generator), state, generator)
+
+    def embed(self, ids: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """What the first layer reads: (T, B) → (T, B, D)"""
+        if self.inputs is None:
+            rows = cast(Tensor, self.table(ids))
+        else:
+            rows = nn.functional.embedding(ids, self.inputs)
         if generator is None or self.config.drop_embed == 0:
             return rows
         ones = rows.new_ones(self.table.n_lexemes)

@@ -20,12 +20,12 @@ from spellonce import recipes, runtime
 from spellonce.evaluation import TokenScores, figures
 from spellonce.generation import Generator, Piece
 from spellonce.lexicon import Lexicon
-from spellonce.preparation import source_of, text_format
+from spellonce.network import Network, load_weights
+from spellonce.preparation import load_units, source_of, text_format
 from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
 from spellonce.scoring import score_reading
 from spellonce.text import TextFormat, read, split_lines
-from spellonce.two_level import TwoLevel, load_weights
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Sample:
 class Model:
     """A network with its lexicon, recipe and way of reading text."""
 
-    network: TwoLevel
+    network: Network
     lexicon: Lexicon
     recipe: Recipe
     format: TextFormat
@@ -134,7 +134,7 @@ class Model:
         generator = self._generator()
         words = [like] if isinstance(like, str) else list(like)
         return generator.words(
-            generator.vector(words, context),
+            generator.moment(words, context),
             n,
             temperature,
             seed,
@@ -155,7 +155,7 @@ def load(run: str | Path, *, device: str = "cpu") -> Model:
     tensors = folder.read_model()
     recipe = recipes.from_json(config["recipe"])
     lexicon = lexicons.load(folder / "lexicon.tsv")
-    network = recipes.build_model(recipe, lexicon)
+    network = recipes.build_model(recipe, lexicon, load_units(folder))
     load_weights(dict(network.named_parameters()), tensors)
     network.requires_grad_(False).to(chosen)
     return Model(network, lexicon, recipe, text_format(config), config)

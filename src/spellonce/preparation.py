@@ -9,12 +9,15 @@ from typing import Any
 
 from spellonce import corpus, recipes, runtime
 from spellonce import lexicon as lexicons
+from spellonce import units as unit_sets
 from spellonce.corpus import Dataset, Segment, Source
 from spellonce.errors import ConfigError, DataError, RunError
+from spellonce.lexicon import Lexicon
 from spellonce.progress import Reporter
 from spellonce.recipes import Recipe
 from spellonce.runs import FORMAT, RunFolder, write_atomically
 from spellonce.text import TextFormat
+from spellonce.units import Units
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,12 @@ def prepare(
     )
     lexicon = encoded.lexicon
     write_atomically(run / "lexicon.tsv", lexicons.to_tsv(lexicon).encode("utf-8"))
+    n_ids = encoded.n_tokens
+    units = recipes.make_units(recipe, lexicon)
+    if units is not None:
+        reporter.status(f"cutting {dataset.name} into units")
+        write_atomically(run / "units.tsv", unit_sets.to_text(units).encode("utf-8"))
+        n_ids = _to_units(run / "data" / "train.ids", units, lexicon)
     config = {
         "format": FORMAT,
         "recipe": recipes.to_json(recipe),
@@ -78,6 +87,7 @@ def prepare(
                 for name, source in dataset.splits.items()
             },
             "train_tokens": encoded.n_tokens,
+            "train_ids": n_ids,
             "train_chars": encoded.n_chars,
             "train_bytes": encoded.n_bytes,
             "train_types": len(lexicon.types),
@@ -94,6 +104,25 @@ def prepare(
             "--set min_char_count=1 keeps them all"
         )
     return config
+
+
+def _to_units(path: Path, units: Units, lexicon: Lexicon) -> int:
+    """Replaces a file of type ids by one of unit ids; how many there are."""
+    expanded = path.with_suffix(".partial")
+    n_ids = unit_sets.expand(units, lexicon, corpus.open_ids(path), expanded)
+    expanded.replace(path)
+    return n_ids
+
+
+def load_units(run: RunFolder) -> Units | None:
+    """The units of a run whose system reads units."""
+    path = run / "units.tsv"
+    if not path.is_file():
+        return None
+    try:
+        return unit_sets.from_text(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, RunError) as error:
+        raise RunError(f"cannot read {path}: {error}") from error
 
 
 def check_agreement(

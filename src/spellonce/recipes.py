@@ -1,6 +1,7 @@
 """Named runs: each recipe is a function that returns a full configuration.
 
-A recipe is data, all of it in `config.json`; `--set field=value` replaces single fields.
+A recipe is data, all of it in `config.json`; `--set field=value` replaces single fields. What a
+recipe's system does not use (see `systems`) is neither stored nor shown, and cannot be set.
 """
 
 from __future__ import annotations
@@ -12,16 +13,22 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from spellonce.batching import WindowConfig
 from spellonce.errors import ConfigError
-from spellonce.lexeme_lm import LexemeLM, LexemeLMConfig
+from spellonce.hclm import HCLMConfig
+from spellonce.lexeme_lm import LexemeLMConfig
 from spellonce.lexicon import Lexicon
+from spellonce.network import Network
 from spellonce.optim import TrainingConfig
-from spellonce.speller import Speller, SpellerConfig
+from spellonce.speller import SpellerConfig
+from spellonce.systems import SYSTEMS, BPEConfig
 from spellonce.text import TextFormat
-from spellonce.two_level import ObjectiveConfig, TwoLevel
+from spellonce.transformer_lm import TransformerConfig
+from spellonce.two_level import ObjectiveConfig
+from spellonce.units import Units
 
 
 @dataclass(frozen=True)
@@ -62,12 +69,29 @@ class Recipe:
 
     name: str
     about: str
+    system: str = "full"
+    """A key of `systems.SYSTEMS`."""
     data: DataConfig = DataConfig()
     windows: WindowConfig = WindowConfig()
     lm: LexemeLMConfig = LexemeLMConfig()
+    transformer: TransformerConfig = TransformerConfig()
+    hclm: HCLMConfig = HCLMConfig()
+    bpe: BPEConfig = BPEConfig()
     speller: SpellerConfig = SpellerConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
     training: TrainingConfig = TrainingConfig()
+
+    def __post_init__(self) -> None:
+        if self.system not in SYSTEMS:
+            raise ConfigError(f"there is no system {self.system!r}")
+        for field in dataclasses.fields(self)[3:]:
+            if field.name not in self.parts():  # what is not used is not to make a difference
+                object.__setattr__(self, field.name, field.default)
+
+    def parts(self) -> dict[str, Any]:
+        """The configurations that its system uses, by name."""
+        used = {"data", "windows", "objective", "training", *SYSTEMS[self.system].parts}
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name in used}
 
 
 def full() -> Recipe:
@@ -105,42 +129,188 @@ def strong_norm(recipe: Recipe) -> Recipe:
     )
 
 
-_RECIPES: Mapping[str, Callable[[], Recipe]] = {
-    "full": full,
-    "full-small": full_small,
-    "full-strong-norm": lambda: strong_norm(full()),
-    "full-strong-norm-small": lambda: strong_norm(full_small()),
+_ABLATIONS = {
+    "no-reg": "without factor (2): the lexicon is not spelled",
+    "only-reg": "without factor (4) in training: novel words are spelled at test only",
+    "sep-reg": "with one speller for the lexicon and another for novel words",
+    "1gram": "with a unigram over characters for a speller",
+    "uncond": "with a speller that sees no word vector",
+    "full-feedback": "reading the speller's last state after a novel word, not e(UNK)",
 }
+
+
+def ablation(recipe: Recipe, system: str) -> Recipe:
+    """Another composition of the same parts."""
+    return replace(
+        recipe,
+        name=recipe.name.replace("full", system),
+        about=f"{recipe.name} {_ABLATIONS[system]}",
+        system=system,
+    )
+
+
+def pure_char() -> Recipe:
+    """The paper's character baseline."""
+    return Recipe(
+        name="pure-char",
+        about="an AWD-LSTM over characters, as in the paper (made for a GPU)",
+        system="pure-char",
+        windows=WindowConfig(rails=20, window=100, window_max=120),
+        lm=LexemeLMConfig(
+            n_embed=10, drop_embed=0.1, drop_input=0.1, drop_hidden=0.1, drop_output=0.1,
+            drop_recurrent=0.1,
+        ),
+        training=TrainingConfig(learning_rate=5.0, epochs=150.0),
+    )  # fmt: skip
+
+
+def untied(recipe: Recipe) -> Recipe:
+    """The same with a softmax of its own: the last layer need not be as narrow as the embedding."""
+    return replace(
+        recipe,
+        name=recipe.name.replace("pure-char", "pure-char-untied"),
+        about=f"{recipe.name} with a softmax of its own, not tied to the embeddings",
+        lm=replace(recipe.lm, tied=False),
+    )
+
+
+def pure_char_small() -> Recipe:
+    """An LSTM over characters at a size for two cores."""
+    small = full_small()
+    return replace(
+        small,
+        name="pure-char-small",
+        about="an LSTM over characters at a size for two CPU cores",
+        system="pure-char",
+        windows=replace(small.windows, window=150, window_max=150),
+        lm=replace(small.lm, n_embed=64, n_hidden=640, tied=False, cuts=(), unigram_bias=False),
+    )
+
+
+def pure_bpe() -> Recipe:
+    """The paper's BPE baseline."""
+    return Recipe(
+        name="pure-bpe",
+        about="an AWD-LSTM over 40,000 BPE merges, as in the paper (made for a GPU)",
+        system="pure-bpe",
+    )
+
+
+def pure_bpe_small() -> Recipe:
+    """An LSTM over BPE units at a size for two cores."""
+    return replace(
+        full_small(),
+        name="pure-bpe-small",
+        about="an LSTM over 20,000 BPE merges at a size for two CPU cores",
+        system="pure-bpe",
+        bpe=BPEConfig(merges=20_000),
+    )
+
+
+def hclm() -> Recipe:
+    """HCLM. The sizes are ours: theirs are not known to us."""
+    return Recipe(
+        name="hclm",
+        about="words composed from and spelled in characters (Kawakami et al. 2017)",
+        system="hclm",
+        lm=LexemeLMConfig(n_embed=400, n_hidden=1150, n_layers=2, drop_input=0.4),
+        speller=SpellerConfig(n_char_embed=50, n_hidden=400, n_layers=1, drop=0.2, drop_vector=0.2),
+    )
+
+
+def hclm_small() -> Recipe:
+    """The same at a size for two cores."""
+    small = full_small()
+    return replace(
+        small,
+        name="hclm-small",
+        about="words composed from and spelled in characters, at a size for two CPU cores",
+        system="hclm",
+        windows=replace(small.windows, rails=32, window=35),
+        lm=replace(small.lm, n_embed=256, n_hidden=512, cuts=(), unigram_bias=False),
+        speller=SpellerConfig(n_char_embed=16, n_hidden=256, n_layers=1, drop=0.0, drop_vector=0.1),
+        hclm=HCLMConfig(n_char_embed=32),
+    )
+
+
+def with_cache(recipe: Recipe) -> Recipe:
+    """HCLMcache: about 100 words, as in theirs."""
+    return replace(
+        recipe,
+        name=recipe.name.replace("hclm", "hclm-cache"),
+        about=f"{recipe.name} with a learned cache of 100 words",
+        hclm=replace(recipe.hclm, slots=100),
+    )
+
+
+def full_transformer() -> Recipe:
+    """`full` with a Transformer for a lexeme LM."""
+    return Recipe(
+        name="full-transformer",
+        about="the two-level model over a Transformer instead of an LSTM (made for a GPU)",
+        system="full-transformer",
+        objective=ObjectiveConfig(alpha=0.0, beta=0.0),
+        training=TrainingConfig(
+            optimizer="adam", learning_rate=5e-4, clip_separately=True, epochs=50.0
+        ),
+    )
+
+
+def full_transformer_small() -> Recipe:
+    """The same at a size for two cores."""
+    small = full_small()
+    return replace(
+        small,
+        name="full-transformer-small",
+        about="full-small with a Transformer instead of an LSTM as the lexeme LM",
+        system="full-transformer",
+        transformer=TransformerConfig(
+            n_embed=320, n_feed=960, n_layers=3, n_heads=5, reach=64, cuts=small.lm.cuts
+        ),
+        training=replace(small.training, learning_rate=2e-3, beta1=0.9),
+    )
+
+
+def _all() -> dict[str, Callable[[], Recipe]]:
+    made: list[Callable[[], Recipe]] = [full, full_small]
+    for base in (full, full_small):
+        made += [partial(ablation, base(), system) for system in _ABLATIONS]
+    made += [pure_char, partial(untied, pure_char()), pure_char_small, pure_bpe, pure_bpe_small]
+    for base in (hclm, hclm_small):
+        made += [base, partial(with_cache, base())]
+    made += [full_transformer, full_transformer_small]
+    made += [partial(strong_norm, full()), partial(strong_norm, full_small())]
+    return {make().name: make for make in made}
+
+
 _SHORT = {"small": "full-small"}
 
 
 def names() -> list[str]:
     """All recipes."""
-    return list(_RECIPES)
+    return list(_all())
 
 
 def get(name: str) -> Recipe:
     """The recipe of that name."""
+    recipes = _all()
     try:
-        return _RECIPES[_SHORT.get(name, name)]()
+        return recipes[_SHORT.get(name, name)]()
     except KeyError:
-        known = ", ".join([*_RECIPES, *_SHORT])
-        raise ConfigError(f"unknown recipe {name!r}: there are {known}") from None
+        close = difflib.get_close_matches(name, recipes, n=1)
+        hint = f"did you mean {close[0]}?" if close else "`spellonce recipes` lists them"
+        raise ConfigError(f"unknown recipe {name!r}: {hint}") from None
 
 
-def build_model(recipe: Recipe, lexicon: Lexicon) -> TwoLevel:
+def make_units(recipe: Recipe, lexicon: Lexicon) -> Units | None:
+    """The units that the recipe's system reads, if it does not read words."""
+    make = SYSTEMS[recipe.system].units
+    return None if make is None else make(recipe, lexicon)
+
+
+def build_model(recipe: Recipe, lexicon: Lexicon, units: Units | None = None) -> Network:
     """The network of a recipe, not yet initialised."""
-    lm = LexemeLM(recipe.lm, lexicon.n_lexemes)
-    speller = Speller(recipe.speller, len(lexicon.alphabet), recipe.lm.n_embed)
-    return TwoLevel(lm, lexicon_speller=speller, novel_speller=speller)
-
-
-def _parts(recipe: Recipe) -> dict[str, Any]:
-    return {
-        field.name: getattr(recipe, field.name)
-        for field in dataclasses.fields(recipe)
-        if dataclasses.is_dataclass(getattr(recipe, field.name))
-    }
+    return SYSTEMS[recipe.system].build(recipe, lexicon, units)
 
 
 def override(recipe: Recipe, settings: Sequence[str]) -> Recipe:
@@ -156,7 +326,7 @@ def override(recipe: Recipe, settings: Sequence[str]) -> Recipe:
         part_name, _, field_name = name.rpartition(".")
         found = [
             (part, field.name)
-            for part, value in _parts(recipe).items()
+            for part, value in recipe.parts().items()
             for field in dataclasses.fields(value)
             if field.name == field_name and part_name in ("", part)
         ]
@@ -173,10 +343,13 @@ def override(recipe: Recipe, settings: Sequence[str]) -> Recipe:
 
 
 def _unknown_field(recipe: Recipe, name: str) -> str:
-    fields = [f.name for value in _parts(recipe).values() for f in dataclasses.fields(value)]
+    fields = [f.name for value in recipe.parts().values() for f in dataclasses.fields(value)]
     close = difflib.get_close_matches(name, fields, n=1)
-    hint = f"did you mean {close[0]}?" if close else "`spellonce recipes full` lists the fields"
-    return f"no such field; {hint}"
+    hint = (
+        f"did you mean {close[0]}?" if close
+        else f"`spellonce recipes {recipe.name}` lists its fields"
+    )  # fmt: skip
+    return f"{recipe.name} has no such field; {hint}"
 
 
 def parse(name: str, text: str, kind: Any) -> Any:
@@ -209,21 +382,19 @@ def parse(name: str, text: str, kind: Any) -> Any:
 
 
 def to_json(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as plain data."""
-    return dataclasses.asdict(recipe)
+    """The recipe as plain data: what its system uses."""
+    head = {name: getattr(recipe, name) for name in ("name", "about", "system")}
+    return head | {name: dataclasses.asdict(part) for name, part in recipe.parts().items()}
 
 
 def from_json(data: Mapping[str, Any]) -> Recipe:
     """The recipe that `to_json` wrote."""
     hints = typing.get_type_hints(Recipe)
-    values: dict[str, Any] = {}
     try:
-        for field in dataclasses.fields(Recipe):
-            kind, value = hints[field.name], data[field.name]
-            if dataclasses.is_dataclass(kind):
-                inner = {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
-                value = typing.cast(Callable[..., Any], kind)(**inner)
-            values[field.name] = value
+        values = {name: data[name] for name in ("name", "about", "system")}
+        for part in Recipe(**values).parts():
+            fields = {k: tuple(v) if isinstance(v, list) else v for k, v in data[part].items()}
+            values[part] = typing.cast(Callable[..., Any], hints[part])(**fields)
         return Recipe(**values)
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"the recipe cannot be read: {error}") from error

@@ -7,6 +7,7 @@
     result.json         what `train --json` prints; there when the run is finished
     checkpoint/         all that --resume needs
     data/               the encoded training text
+    evaluations/        figures of splits, so that nobody need score them again
 
 JSON and safetensors only: loading a run executes nothing from it. Files appear whole or not at
 all; checksums tell when a disk has changed them.
@@ -35,10 +36,13 @@ FORMAT = 1
 """Version of the run folder's format."""
 _OURS = {
     "config.json", "lexicon.tsv", "model.safetensors", "log.jsonl", "result.json", "checksums.json",
-    "plan.json", "checkpoint", "data", "lock", "tensorboard",
+    "plan.json", "checkpoint", "data", "lock", "tensorboard", "evaluations", "units.tsv",
 }  # fmt: skip
-_INSIDE = {"data": r"train\.ids", "checkpoint": r"(step|partial)-\d+", "tensorboard": r"events\..+"}
-_FIXED = ("config.json", "plan.json", "lexicon.tsv", "data/train.ids")
+_INSIDE = {
+    "data": r"train\.(ids|partial)", "checkpoint": r"(step|partial)-\d+",
+    "tensorboard": r"events\..+", "evaluations": r"\w+\.json|\.\w+\.json\.partial",
+}  # fmt: skip
+_FIXED = ("config.json", "plan.json", "lexicon.tsv", "units.tsv", "data/train.ids")
 """What a run is made of before its first step, and never changes."""
 _CONFIG = {"recipe": dict, "seed": int, "threads": int, "device": str, "length": dict,
            "text": dict, "data": dict}  # fmt: skip
@@ -80,7 +84,8 @@ class RunFolder:
                 raise RunError(f"{self.path} is a file: give another --out")
             self._refuse_what_is_not_ours()
             self.path.mkdir(parents=True, exist_ok=True)
-            with filelock.FileLock(self / "lock", timeout=0):
+            # Whoever stores an evaluation has the lock for a moment.
+            with filelock.FileLock(self / "lock", timeout=0.5):
                 self._settle(begun=self.started)
                 try:
                     self._make_ready(resume, force)
@@ -193,19 +198,48 @@ class RunFolder:
     def write_model(self, tensors: Mapping[str, Tensor]) -> None:
         """Writes `model.safetensors` and the checksums of all that a loaded model depends on."""
         write_atomically(self / "model.safetensors", to_bytes(tensors))
-        sums = {name: sha256(self / name) for name in ("model.safetensors", "lexicon.tsv")}
+        names = ("model.safetensors", "lexicon.tsv", "units.tsv")
+        sums = {name: sha256(self / name) for name in names if (self / name).is_file()}
         self.write_json("checksums.json", sums)
 
     def read_model(self) -> dict[str, Tensor]:
         """Reads `model.safetensors`, if it is what was written."""
-        if not (self / "model.safetensors").is_file() or not (self / "checksums.json").is_file():
-            raise RunError(f"{self.path} is not finished: continue it with train --resume")
+        self.check_has_model()
         for name, expected in self.read_json("checksums.json").items():
             if Path(name).name != name or not (self / name).is_file():
                 raise RunError(f"{self.path} has no {name}: restore it, or train again")
             if sha256(self / name) != expected:
                 raise RunError(f"{self / name} is damaged: its checksum is not the one recorded")
         return read_tensors(self / "model.safetensors")
+
+    def check_has_model(self) -> None:
+        """Refuses a run that has no model yet."""
+        if not (self / "model.safetensors").is_file() or not (self / "checksums.json").is_file():
+            raise RunError(f"{self.path} is not finished: continue it with train --resume")
+
+    # --- evaluations --------------------------------------------------------------------------
+
+    def write_evaluation(self, split: str, value: Mapping[str, Any]) -> bool:
+        """Writes `evaluations/<split>.json`. Whether it could: a run may be read-only, or be
+        trained anew just now, and that is no error.
+        """
+        try:
+            with filelock.FileLock(self / "lock", timeout=0):
+                if (self / _MOVING).exists() or (self / _REPLACED).exists():
+                    return False  # what stands here is not yet, or not any more, the run
+                self.check_has_model()
+                (self / "evaluations").mkdir(exist_ok=True)
+                self.write_json(f"evaluations/{split}.json", value)
+        except (OSError, RunError, NotImplementedError):  # the last: no locks on this disk
+            return False
+        return True
+
+    def read_evaluation(self, split: str) -> dict[str, Any] | None:
+        """`evaluations/<split>.json`, if there is one that can be read."""
+        try:
+            return self.read_json(f"evaluations/{split}.json")
+        except RunError:
+            return None
 
     # --- checkpoints --------------------------------------------------------------------------
 

@@ -5,21 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from spellonce.evaluation import TokenScores
-from spellonce.lexicon import OTHER, UNK_ID, Lexicon, Spellings
+from spellonce.lexicon import OTHER, Lexicon
+from spellonce.network import Network
 from spellonce.text import EOS, Reading
-from spellonce.two_level import TwoLevel
 
 
-def score_reading(
-    network: TwoLevel, lexicon: Lexicon, reading: Reading, *, window: int = 1000
-) -> TokenScores:
+def score_reading(network: Network, lexicon: Lexicon, reading: Reading) -> TokenScores:
     """Scores a text as one stream: every token exactly once, the first one after an EOS."""
     alphabet = lexicon.alphabet
-    ids, counts = lexicon.encode(reading.tokens)
-    novel = ids == UNK_ID
-    words = [alphabet.replace(reading.tokens[i]) for i in np.flatnonzero(novel)]
-    spellings = Spellings.of(alphabet, words)
-    nats_lexeme, nats_spelling = network.score(ids, spellings, window=window)
+    _, counts = lexicon.encode(reading.tokens)
+    nats_lexeme, nats_spelling = network.score_tokens(lexicon, reading.tokens)
+    novel = {token: network.is_novel(lexicon, token) for token in set(reading.tokens)}
     n_other = np.fromiter(
         (
             0 if token == EOS else alphabet.replace(token).count(OTHER)
@@ -38,8 +34,9 @@ def score_reading(
         nats_spelling=nats_spelling,
         nats_strict=n_other * alphabet.other_nats + reading.layout_nats,
         train_count=counts,
-        is_novel=novel,
+        is_novel=np.array([novel[token] for token in reading.tokens], dtype=bool),
         text_chars=reading.text_chars,
         text_bytes=reading.text_bytes,
         article_rule=reading.article_rule,
+        has_parts=network.has_parts,
     )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -20,6 +23,7 @@ from rich.text import Text
 
 from spellonce.model import Sample
 from spellonce.recipes import Recipe
+from spellonce.significance import LEVEL
 
 NOVEL_STYLE = "bold magenta"
 
@@ -62,6 +66,17 @@ class TrainingDisplay:
         self._bar.update(self._task, completed=step, total=total)
         if bpc is not None:
             self._bar.update(self._task, bpc=f"{bpc:.3f} bpc in training")
+
+
+@contextmanager
+def status_line() -> Iterator[Callable[[str], None]]:
+    """One line that says what is being done; silent where stderr is no terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda message: None
+        return
+    with console.status("") as status:
+        yield lambda message: status.update(Text(message))
 
 
 def training_summary(result: dict[str, Any]) -> None:
@@ -117,6 +132,133 @@ def evaluation_table(result: dict[str, Any]) -> None:
     console.print(Text(result["signature"], style="dim"), soft_wrap=True)
 
 
+def system_names(result: dict[str, Any]) -> list[str]:
+    """What to call the systems of `compare`: as much of the end of their paths as tells them apart.
+
+    >>> system_names({"systems": [{"run": "runs/a"}, {"run": "runs/b/"}]})
+    ['a', 'b']
+    >>> system_names({"systems": [{"run": "runs/x/a"}, {"run": "runs/y/a"}]})
+    ['x/a', 'y/a']
+    """
+    runs = [Path(system["run"]) for system in result["systems"]]
+    for n in range(1, max(len(run.parts) for run in runs)):
+        names = [str(Path(*run.parts[-n:])) for run in runs]
+        if len(set(names)) == len(names):
+            return names
+    return [str(run) for run in runs]
+
+
+def comparison_table(result: dict[str, Any]) -> None:
+    """The figures of `compare`: the systems, best first, and whether they differ."""
+    console = Console()
+    systems, names = result["systems"], system_names(result)
+    order = sorted(range(len(systems)), key=lambda i: systems[i]["bpc"])
+    n = result["n_articles"]
+    console.print(
+        f"{result['split']}: {systems[0]['n_chars']:,} characters, {n:,} "
+        f"article{'s' * (n != 1)} ({result['article_rule']})",
+        highlight=False,
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("run", overflow="fold")
+    table.add_column("recipe", overflow="fold")
+    for head in ("bpc", "lm", "spell", *map(_bin_name, systems[0]["bins"])):
+        table.add_column(head, justify="right", no_wrap=True)
+    for place, i in enumerate(order):
+        system = systems[i]
+        parts = [system["bpc"], system["bpc_lm"], system["bpc_spell"]]
+        values = [*parts, *(row["bpc"] for row in system["bins"])]
+        cells = ["–" if value is None else f"{value:.3f}" for value in values]
+        bpc = Text(cells[0], style="bold")
+        table.add_row(str(place + 1), Text(names[i]), system["recipe"], bpc, *cells[1:])
+    console.print(table, highlight=False)
+    meaning = "bpc = lm + spell; then bpc by how often the word was seen in training."
+    console.print(Text(f"{meaning}\n", style="dim"))
+    ranks = {systems[i]["run"]: place + 1 for place, i in enumerate(order)}
+    pairs = []
+    for pair in result["pairs"]:
+        better, worse = sorted((ranks[pair["a"]], ranks[pair["b"]]))
+        pairs.append((better, worse, pair))
+    pairs.sort(key=lambda pair: pair[:2])
+    if len(pairs) <= 6:
+        _list_of_pairs(console, pairs, [names[i] for i in order])
+    elif 2 + 7 * len(order) <= console.width:
+        _matrix_of_pairs(console, pairs, len(order))
+    else:
+        console.print("There are too many pairs for this width: --json has them all.")
+    how = "all" if result["exact"] else "drawn at random"
+    console.print(
+        f"\n{_verdict(pairs)}\nPaired permutation test over articles; "
+        f"{result['n_permutations']:,} permutations, {how}.",
+        highlight=False,
+    )
+    for note in result["notes"]:
+        console.print(Text(f"Note: {note}"))
+
+
+def _bin_name(row: dict[str, Any]) -> str:
+    """Training counts as the head of a column."""
+    if row["hi"] is None:
+        return f"{row['lo']}+"
+    return str(row["lo"]) if row["hi"] == row["lo"] + 1 else f"{row['lo']}–{row['hi'] - 1}"
+
+
+def _list_of_pairs(
+    console: Console, pairs: list[tuple[int, int, dict[str, Any]]], names: list[str]
+) -> None:
+    table = Table(box=None, pad_edge=False)
+    for head in ("better", "worse"):
+        table.add_column(head, overflow="fold")
+    for head in ("by bpc", "p", "p (Holm)"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for a, b, pair in pairs:
+        table.add_row(
+            Text(f"{a} {names[a - 1]}"), Text(f"{b} {names[b - 1]}"), f"{abs(pair['delta']):.4f}",
+            f"{pair['p']:.4f}", _p_text(pair["p_holm"], f"{pair['p_holm']:.4f}"),
+        )  # fmt: skip
+    console.print(table, highlight=False)
+
+
+def _matrix_of_pairs(
+    console: Console, pairs: list[tuple[int, int, dict[str, Any]]], n: int
+) -> None:
+    """p after Holm below the diagonal, p above it."""
+    cells: dict[tuple[int, int], Text] = {}
+    for a, b, pair in pairs:
+        cells[a, b] = Text(_short_p(pair["p"]), style="dim")
+        cells[b, a] = _p_text(pair["p_holm"], _short_p(pair["p_holm"]))
+    table = Table(box=None, pad_edge=False)
+    for head in ("", *map(str, range(1, n + 1))):
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in range(1, n + 1):
+        marks = (cells.get((row, column), Text("·")) for column in range(1, n + 1))
+        table.add_row(Text(str(row), style="bold"), *marks)
+    console.print("p of each pair: before Holm's correction above the dots, after it below them")
+    console.print(table, highlight=False)
+
+
+def _p_text(p: float, text: str) -> Text:
+    return Text(text, style="bold green" if p < LEVEL else "")
+
+
+def _short_p(p: float) -> str:
+    return "<.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _verdict(pairs: list[tuple[int, int, dict[str, Any]]]) -> str:
+    """Which differences may be luck, in words."""
+    unsure = [f"{a}–{b}" for a, b, pair in pairs if pair["p_holm"] >= LEVEL]
+    if len(pairs) == 1:
+        return f"The difference is {'not ' if unsure else ''}significant at {LEVEL}."
+    if not unsure:
+        return f"All differences are significant at {LEVEL} after Holm's correction."
+    if len(unsure) == len(pairs):
+        return f"No difference is significant at {LEVEL} after Holm's correction."
+    others = "All other differences are."
+    return f"Not significant at {LEVEL} after Holm's correction: {', '.join(unsure)}. {others}"
+
+
 def styled_sample(sample: Sample) -> Text:
     """A sample with its invented words in another colour."""
     text = Text()
@@ -147,10 +289,6 @@ def sampled_text(sample: Sample, plain: bool) -> None:
 def recipe_fields(recipe: Recipe) -> None:
     """All fields of a recipe with their values."""
     print(f"{recipe.name}: {recipe.about}")
-    for part in dataclasses.fields(recipe):
-        config = getattr(recipe, part.name)
-        if not dataclasses.is_dataclass(config):
-            continue
+    for part, config in recipe.parts().items():
         for field in dataclasses.fields(config):
-            value = getattr(config, field.name)
-            print(f"  {part.name + '.' + field.name:30} {value}")
+            print(f"  {part + '.' + field.name:30} {getattr(config, field.name)}")

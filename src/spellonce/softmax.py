@@ -142,10 +142,23 @@ class LexemeTable(nn.Module):
                 rows = rows.index_copy(0, place, picked)
         return rows.view(*ids.shape, -1)
 
-    def nats(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """(differentiable sum, nats of each): −log p(w | h).  hidden (N, D), targets (N,)"""
+    def _head_bias(self, banned: tuple[int, ...]) -> Tensor:
+        """The head's biases; those of banned lexemes, which must be in the head, are −∞."""
+        bias: Tensor = self.biases[0]
+        if not banned:
+            return bias
+        return bias.index_fill(0, torch.tensor(banned, device=bias.device), float("-inf"))
+
+    def nats(
+        self, hidden: Tensor, targets: Tensor, banned: tuple[int, ...] = ()
+    ) -> tuple[Tensor, Tensor]:
+        """(differentiable sum, nats of each): −log p(w | h).  hidden (N, D), targets (N,)
+
+        Banned lexemes, of the head, have no probability, and the others all of it.
+        """
+        head_bias = self._head_bias(banned)
         if not self.n_tails:
-            return sum_of_nats(hidden, self.weights[0], self.biases[0], targets)
+            return sum_of_nats(hidden, self.weights[0], head_bias, targets)
         in_head = targets.clone()
         members = []
         for tail in range(1, self.n_tails + 1):
@@ -153,7 +166,7 @@ class LexemeTable(nn.Module):
             place = ((targets >= low) & (targets < high)).nonzero()[:, 0]
             in_head[place] = self.bounds[1] + tail - 1
             members.append((tail, place, targets[place] - low))
-        total, nats = sum_of_nats(hidden, self.weights[0], self.biases[0], in_head)
+        total, nats = sum_of_nats(hidden, self.weights[0], head_bias, in_head)
         nats = nats.clone()
         for tail, place, target in members:
             if len(place):
@@ -164,11 +177,12 @@ class LexemeTable(nn.Module):
                 nats[place] += part_nats
         return total, nats
 
-    def log_probs(self, hidden: Tensor) -> Tensor:
+    def log_probs(self, hidden: Tensor, banned: tuple[int, ...] = ()) -> Tensor:
         """log p(· | h) over all lexemes.  (N, D) → (N, V)"""
+        biases = [self._head_bias(banned), *list(self.biases)[1:]]
         parts = [
             torch.log_softmax(torch.addmm(bias, hidden, weight.T), 1)
-            for weight, bias in zip(self.weights, self.biases, strict=True)
+            for weight, bias in zip(self.weights, biases, strict=True)
         ]
         n_head = self.bounds[1]
         head, tails = parts[0][:, :n_head], parts[0][:, n_head:]

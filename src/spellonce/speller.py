@@ -9,7 +9,7 @@ is the alternative that makes singular values exactly zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol, cast
@@ -111,6 +111,19 @@ def buckets(lengths: NDArray[np.int64], n_smallest: int = 64) -> Iterator[NDArra
         start = stop
 
 
+def by_length(spellings: Spellings, of: Callable[[NDArray[np.int64], Tensor], Tensor]) -> Tensor:
+    """A function of groups of spellings of similar length (rows, as an array and as a tensor),
+    its results put back into the order of the spellings."""
+    parts, order = [], []
+    for rows in buckets(spellings.lengths()):
+        place = torch.from_numpy(rows)
+        order.append(place)
+        parts.append(of(rows, place))
+    inverse = torch.empty(len(spellings), dtype=torch.int64)
+    inverse[torch.cat(order)] = torch.arange(len(spellings))
+    return torch.cat(parts)[inverse.to(parts[0].device)]
+
+
 class Speller(nn.Module):
     """The conditioned character LSTM."""
 
@@ -136,6 +149,13 @@ class Speller(nn.Module):
         self, symbols: Tensor, vectors: Tensor, state: State, generator: torch.Generator | None
     ) -> tuple[Tensor, State]:
         """Logits of the next symbols: symbols (L, N), vectors (N, D) → (L, N, A)"""
+        x, state = self._run(symbols, vectors, state, generator)
+        return self.output(x), state
+
+    def _run(
+        self, symbols: Tensor, vectors: Tensor, state: State, generator: torch.Generator | None
+    ) -> tuple[Tensor, State]:
+        """The last layer's states: symbols (L, N), vectors (N, D) → (L, N, H)"""
         chars = functional.embedding(symbols, self.characters)
         x = torch.cat([chars, vectors.expand(len(symbols), -1, -1)], 2)  # (L, N, C + D)
         new_state: State = []
@@ -143,7 +163,7 @@ class Speller(nn.Module):
             x, layer_state = layer(x, layer_state)
             x = dropout(x, self.config.drop, generator, (1, *x.shape[1:]))
             new_state.append(layer_state)
-        return self.output(x), new_state
+        return x, new_state
 
     def zero_state(self, n_words: int) -> State:
         """The state before BOW."""
@@ -153,20 +173,15 @@ class Speller(nn.Module):
         self, vectors: Tensor, spellings: Spellings, generator: torch.Generator | None = None
     ) -> Tensor:
         """−log p_spell(σ | vector), EOW included.  (N, D) → (N,)"""
-        device = vectors.device
         vectors = dropout(vectors, self.config.drop_vector, generator, tuple(vectors.shape))
-        parts, order = [], []
-        for rows in buckets(spellings.lengths()):
-            place = torch.from_numpy(rows)
-            order.append(place)
-            parts.append(
-                self._bucket_nats(vectors[place.to(device)], padded(spellings, rows), generator)
-            )
-        if not parts:
+        if not len(spellings):
             return vectors.new_zeros(0)
-        inverse = torch.empty(len(spellings), dtype=torch.int64)
-        inverse[torch.cat(order)] = torch.arange(len(spellings))
-        return torch.cat(parts)[inverse.to(device)]
+        return by_length(
+            spellings,
+            lambda rows, place: self._bucket_nats(
+                vectors[place.to(vectors.device)], padded(spellings, rows), generator
+            ),
+        )
 
     def _bucket_nats(
         self,
@@ -186,6 +201,22 @@ class Speller(nn.Module):
             )
             total = total + nats.view_as(targets).double().sum(0)
         return total.to(vectors.dtype)
+
+    def final_states(
+        self, vectors: Tensor, spellings: Spellings, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The last layer's state when all of the spelling has been read.  (N, D) → (N, H)"""
+
+        def of(rows: NDArray[np.int64], place: Tensor) -> Tensor:
+            inputs = padded(spellings, rows)[0].to(vectors.device)
+            hidden, _ = self._run(
+                inputs, vectors[place.to(vectors.device)], self.zero_state(len(rows)), generator
+            )
+            last = torch.from_numpy(spellings.lengths()[rows]).to(vectors.device)
+            return hidden[last, torch.arange(len(rows), device=vectors.device)]
+
+        vectors = dropout(vectors, self.config.drop_vector, generator, tuple(vectors.shape))
+        return by_length(spellings, of)
 
     @torch.no_grad()
     def sample(
@@ -222,6 +253,10 @@ class Speller(nn.Module):
         """Σ over the four gates of the sum of singular values, in the objective's total nats."""
         norms: Tensor = _NuclearNorm.apply(self.gate_blocks())  # type: ignore[no-untyped-call]
         return norms.sum()
+
+    def squared_norm(self) -> Tensor:
+        """Σ of the squares of the same weights: what the nuclear norm is compared with."""
+        return self.gate_blocks().square().sum()
 
     @torch.no_grad()
     def proximal_step(self, threshold: float) -> None:
@@ -311,3 +346,52 @@ class UnigramSpeller(nn.Module):
             end = symbols.index(BOUNDARY_SYMBOL) if BOUNDARY_SYMBOL in symbols else max_length
             words.append(symbols[:end])
         return words
+
+
+class Unconditional(nn.Module):
+    """A speller that sees a zero vector, whatever it is given (the paper's uncond)."""
+
+    def __init__(self, speller: Speller) -> None:
+        super().__init__()
+        self.speller = speller
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Seeded weights."""
+        self.speller.initialise(generator)
+
+    def nats(
+        self, vectors: Tensor, spellings: Spellings, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """−log p_spell(σ | 0)"""
+        return self.speller.nats(torch.zeros_like(vectors), spellings, generator)
+
+    def sample(
+        self, vectors: Tensor, generator: torch.Generator, temperature: float, max_length: int
+    ) -> list[list[int]]:
+        """One spelling for each vector."""
+        return self.speller.sample(torch.zeros_like(vectors), generator, temperature, max_length)
+
+
+class OnlyAtTest(nn.Module):
+    """Somebody else's speller, borrowed for scoring: it costs nothing in training (only-reg)."""
+
+    def __init__(self, speller: Speller) -> None:
+        super().__init__()
+        self.speller = speller
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Nothing: whoever owns the speller does it."""
+
+    def nats(
+        self, vectors: Tensor, spellings: Spellings, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """−log p_spell where it is only asked; zero where gradients are wanted."""
+        if torch.is_grad_enabled():
+            return vectors.new_zeros(len(vectors))
+        return self.speller.nats(vectors, spellings, generator)
+
+    def sample(
+        self, vectors: Tensor, generator: torch.Generator, temperature: float, max_length: int
+    ) -> list[list[int]]:
+        """One spelling for each vector."""
+        return self.speller.sample(vectors, generator, temperature, max_length)

@@ -20,6 +20,7 @@ from torch import Tensor
 from spellonce.batching import LexiconSampler, Rails, Window, training_spellings
 from spellonce.errors import RunError
 from spellonce.lexicon import Lexicon
+from spellonce.network import Network, detached, load_weights
 from spellonce.optim import (
     Averages,
     learning_rate,
@@ -31,7 +32,6 @@ from spellonce.optim import (
 from spellonce.plan import Plan
 from spellonce.recipes import Recipe
 from spellonce.speller import Speller
-from spellonce.two_level import TwoLevel, load_weights
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Trainer:
     def __init__(
         self,
         recipe: Recipe,
-        network: TwoLevel,
+        network: Network,
         lexicon: Lexicon,
         type_ids: NDArray[np.int32],
         seed: int,
@@ -76,12 +76,13 @@ class Trainer:
         self.recipe, self.network, self.lexicon, self.seed = recipe, network, lexicon, seed
         self.plan = plan
         self.n_tokens = len(type_ids)
-        self.rails = Rails(type_ids, lexicon.n_lexemes, recipe.windows, seed)
+        self.rails = Rails(type_ids, network.n_ids, recipe.windows, seed)
         objective = recipe.objective
         self.spellings = training_spellings(lexicon, objective.novel_max_length)
         self.sampler = LexiconSampler(
-            lexicon, objective.lexicon_batch, objective.lexicon_max_length, seed
-        )
+            lexicon, objective.lexicon_batch, objective.lexicon_max_length, seed,
+            hapax_only=objective.lexicon_types == "hapax",
+        )  # fmt: skip
         self.parameters = dict(network.named_parameters())
         lm_names = [name for name in self.parameters if name.startswith("lm.")]
         self._groups = [
@@ -93,7 +94,7 @@ class Trainer:
         self.averages = Averages({name: self.parameters[name] for name in lm_names})
         self.generator = torch.Generator(network.device)
         self.cursor = Cursor()
-        self.state = network.lm.zero_state(self.rails.n_rails)
+        self.state = network.zero_state(self.rails.n_rails)
 
     # --- one step -----------------------------------------------------------------------------
 
@@ -125,13 +126,12 @@ class Trainer:
     def _window_backward(self, window: Window) -> None:
         """Factors (3) and (4), per token of the window, and the regularisers, per token of all."""
         objective, tally = self.recipe.objective, self.cursor.tally
-        spellings = self.spellings.take(window.novel_types)
-        nats, state = self.network.window_nats(window, spellings, self.state, self.generator)
-        self.state = [(h.detach(), c.detach()) for h, c in state]
+        nats, state = self.network.window_nats(window, self.spellings, self.state, self.generator)
+        self.state = detached(state)
         loss = (nats.lm + nats.novel) / window.n_tokens
         loss = loss + nats.hidden.activation_penalty(objective.alpha, objective.beta)
         if objective.nuclear_norm and not objective.proximal:
-            loss = loss + objective.nuclear_norm / self.n_tokens * self.network.nuclear_norm()
+            loss = loss + objective.nuclear_norm / self.n_tokens * self._speller_norm()
         loss.backward()  # type: ignore[no-untyped-call]
         tally.tokens += window.n_tokens
         tally.lm_nats += nats.lm.item()
@@ -143,10 +143,18 @@ class Trainer:
                 f"{self.recipe.training.learning_rate / 3:.2g}"
             )
 
+    def _speller_norm(self) -> Tensor:
+        """The norm of every speller that is conditioned on a lexeme or a hidden state."""
+        norm = Speller.nuclear_norm
+        if self.recipe.objective.speller_norm == "l2":
+            norm = Speller.squared_norm
+        norms = [norm(s) for s in self.network.spellers if isinstance(s, Speller)]
+        return torch.stack(norms).sum() if norms else torch.zeros((), device=self.network.device)
+
     @property
     def has_lexicon_factor(self) -> bool:
-        """Whether there is a factor (2) at all."""
-        return self.network.lexicon is not None and self.sampler.n_batches > 0
+        """Whether there is a factor (2), and anything in it."""
+        return self.network.has_lexicon_factor and self.sampler.n_batches > 0
 
     def lexicon_due(self) -> bool:
         """Whether the next step is one that samples the lexicon."""
@@ -200,7 +208,7 @@ class Trainer:
         cursor.window += 1
         if cursor.window + 1 == len(self.rails.cuts(cursor.epoch)):
             cursor.epoch, cursor.window = cursor.epoch + 1, 0
-            self.state = self.network.lm.zero_state(self.rails.n_rails)
+            self.state = self.network.zero_state(self.rails.n_rails)
 
     # --- around the steps ---------------------------------------------------------------------
 
@@ -259,9 +267,7 @@ class Trainer:
         """Everything of the run's state that is a tensor."""
         names: dict[Tensor, str] = {p: name for name, p in self.parameters.items()}
         hidden = {
-            f"{i}/{part}": tensor
-            for i, layer in enumerate(self.state)
-            for part, tensor in zip("hc", layer, strict=True)
+            f"{i}/{j}": tensor for i, part in enumerate(self.state) for j, tensor in enumerate(part)
         }
         groups: dict[str, dict[str, Tensor]] = {
             "weights": {name: p.data for name, p in self.parameters.items()},
@@ -293,11 +299,8 @@ class Trainer:
                 name: tensor.to(device).clone() for name, tensor in groups["averages"].items()
             }
             self.state = [
-                (
-                    groups["hidden"][f"{i}/h"].to(device).clone(),
-                    groups["hidden"][f"{i}/c"].to(device).clone(),
-                )
-                for i in range(len(self.state))
+                tuple(groups["hidden"][f"{i}/{j}"].to(device).clone() for j in range(len(part)))
+                for i, part in enumerate(self.state)
             ]
             values = dict(state)
             self.plan = Plan(tuple((begin, total) for begin, total in values.pop("marks")))

@@ -26,8 +26,16 @@ from spellonce.corpus import Dataset
 from spellonce.errors import ConfigError, DataError, InterruptedTrainingError, RunError
 from spellonce.evaluation import figures
 from spellonce.lexicon import Lexicon
+from spellonce.network import Network
 from spellonce.plan import Budget, Plan
-from spellonce.preparation import Length, check_agreement, prepare, source_of, text_format
+from spellonce.preparation import (
+    Length,
+    check_agreement,
+    load_units,
+    prepare,
+    source_of,
+    text_format,
+)
 from spellonce.progress import Reporter, Silent
 from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
@@ -35,7 +43,6 @@ from spellonce.scoring import score_reading
 from spellonce.speller import Speller
 from spellonce.text import Reading, read
 from spellonce.trainer import Trainer, measure_speed
-from spellonce.two_level import TwoLevel
 
 
 def train(
@@ -124,11 +131,13 @@ class _Training:
         self.seed = int(config["seed"])
         self.lexicon: Lexicon = lexicons.load(run / "lexicon.tsv")
         ids_path = run / "data" / "train.ids"
-        n_tokens = config["data"]["train_tokens"]
-        if not ids_path.is_file() or ids_path.stat().st_size != 4 * n_tokens:
+        n_ids = config["data"]["train_ids"]
+        if not ids_path.is_file() or ids_path.stat().st_size != 4 * n_ids:
             raise RunError(f"{ids_path} is damaged: start again with --force")
-        self.type_ids = corpus.open_ids(ids_path)
-        self.chars_per_token = config["data"]["train_chars"] / n_tokens
+        self.ids = corpus.open_ids(ids_path)
+        self.units = load_units(run)
+        self.chars_per_id = config["data"]["train_chars"] / n_ids
+        self.tokens_per_id = config["data"]["train_tokens"] / n_ids
         self._valid: Reading | None = None
         self.resumed = (run / "plan.json").is_file()
 
@@ -152,10 +161,10 @@ class _Training:
         return self._finish(trainer, seconds)
 
     def _trainer(self, plan: Plan) -> Trainer:
-        network = recipes.build_model(self.recipe, self.lexicon)
+        network = recipes.build_model(self.recipe, self.lexicon, self.units)
         network.initialise(self.seed, self.lexicon.counts)
         network.to(self.device)
-        return Trainer(self.recipe, network, self.lexicon, self.type_ids, self.seed, plan)
+        return Trainer(self.recipe, network, self.lexicon, self.ids, self.seed, plan)
 
     # --- the plan -----------------------------------------------------------------------------
 
@@ -241,7 +250,7 @@ class _Training:
                 trainer.plan = budget.revise(trainer.plan, cursor.step, spent)
                 total = trainer.plan.total
             if cursor.step % config.report_every == 0 or cursor.step == total:
-                line = trainer.report(self.chars_per_token)
+                line = trainer.report(self.chars_per_id)
                 line["seconds"] = round(before + time.monotonic() - begin, 3)
                 bpc = line["train_bpc"]
                 self.run.append_log(line)
@@ -273,10 +282,10 @@ class _Training:
             "recipe": self.recipe.name,
             "steps": cursor.step,
             "plan": trainer.plan.marks,
-            "tokens": cursor.tokens,
+            "tokens": round(cursor.tokens * self.tokens_per_id),
             "epochs": round(trainer.epochs_done(), 3),
             "seconds": round(seconds, 3),
-            "tokens_per_second": round(cursor.tokens / max(seconds, 1e-9), 1),
+            "tokens_per_second": round(cursor.tokens * self.tokens_per_id / max(seconds, 1e-9), 1),
             "valid_bpc": valid["bpc"],
             "valid": {k: v for k, v in valid.items() if k != "bpc"},
             "speller_ranks": [s.ranks() for s in spellers],
@@ -297,7 +306,7 @@ class _Training:
                 raise DataError("the validation split has no tokens")
         return self._valid
 
-    def _validate(self, network: TwoLevel, reading: Reading) -> tuple[float, dict[str, Any]]:
+    def _validate(self, network: Network, reading: Reading) -> tuple[float, dict[str, Any]]:
         scores = score_reading(network, self.lexicon, reading)
         return float(scores.nats.sum()), figures(scores)
 

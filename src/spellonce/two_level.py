@@ -5,15 +5,16 @@
          · Π_{i: w_i = UNK} p_spell(s_i | h_i)      (4) novel words
 
 Systems are compositions: the same speller twice is `full`, two spellers are `sep-reg`, no lexicon
-speller is `no-reg`.
+speller is `no-reg` (see `systems`). The lexeme LM may be any `LexemeModel`.
 
     T window, B rails, D embedding
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -21,10 +22,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from spellonce.batching import Window
-from spellonce.errors import ConfigError, RunError
-from spellonce.lexeme_lm import Hidden, LexemeLM, State
-from spellonce.lexicon import EOS_ID, UNK_ID, Spellings
-from spellonce.speller import Speller, SpellerModel
+from spellonce.errors import ConfigError
+from spellonce.feedback import Feedback
+from spellonce.lexeme_lm import Hidden, LexemeLM, LexemeModel, State
+from spellonce.lexicon import EOS_ID, UNK_ID, Lexicon, Spellings
+from spellonce.network import MAX_LENGTH, TRIES, Moment, Network, WindowNats, first_accepted
+from spellonce.speller import Speller, SpellerModel, draw
+from spellonce.text import EOS
+
+LexiconTypes = Literal["all", "hapax"]
+SpellerNorm = Literal["nuclear", "l2"]
 
 
 @dataclass(frozen=True)
@@ -37,10 +44,14 @@ class ObjectiveConfig:
     """Lexemes in such a sample."""
     lexicon_max_length: int = 20
     """Longer spellings are left out of factor (2), and of nothing else."""
+    lexicon_types: LexiconTypes = "all"
+    """Which lexemes factor (2) is about: `all`, or `hapax`, those seen once in training."""
     novel_max_length: int = 500
     """Training reads no further into a novel word; evaluation reads all of it."""
     nuclear_norm: float = 1.0
-    """Weight of the nuclear norm of the speller's vector input, in total nats."""
+    """Weight of the norm of the speller's vector input, in total nats."""
+    speller_norm: SpellerNorm = "nuclear"
+    """Which norm: `nuclear`, the sum of singular values, or `l2`, the sum of squares."""
     proximal: bool = False
     """Apply the nuclear norm by proximal steps, which give true low rank, not by sub-gradients."""
     alpha: float = 2.0
@@ -55,38 +66,37 @@ class ObjectiveConfig:
         for name in ("lexicon_max_length", "nuclear_norm", "alpha", "beta"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, got {getattr(self, name)}")
+        for name, kind in (("lexicon_types", LexiconTypes), ("speller_norm", SpellerNorm)):
+            if getattr(self, name) not in get_args(kind):
+                choices = " or ".join(get_args(kind))
+                raise ConfigError(f"{name} must be {choices}, not {getattr(self, name)!r}")
+        if self.proximal and self.speller_norm != "nuclear":
+            raise ConfigError("proximal steps are for speller_norm=nuclear")
 
 
-@dataclass(frozen=True)
-class WindowNats:
-    """Sums over one window, differentiable."""
-
-    lm: Tensor
-    """Factor (3)."""
-    novel: Tensor
-    """Factor (4)."""
-    hidden: Hidden
-
-
-class TwoLevel(nn.Module):
+class TwoLevel(Network):
     """Lexeme LM + spellers."""
+
+    has_parts = True
 
     def __init__(
         self,
-        lm: LexemeLM,
+        lm: LexemeModel,
         *,
         lexicon_speller: nn.Module | None,
         novel_speller: nn.Module | None,
+        feedback: Feedback | None = None,
     ) -> None:
         super().__init__()
         self.lm = lm
         self.novel = novel_speller
         self.lexicon = lexicon_speller
+        self.feedback = feedback
 
     @property
-    def device(self) -> torch.device:
-        """Where the parameters are."""
-        return next(self.parameters()).device
+    def n_ids(self) -> int:
+        """The lexemes."""
+        return self.lm.table.n_lexemes
 
     @property
     def spellers(self) -> list[nn.Module]:
@@ -94,15 +104,25 @@ class TwoLevel(nn.Module):
         found = [s for s in (self.novel, self.lexicon) if s is not None]
         return found[:1] if len(found) == 2 and found[0] is found[1] else found
 
+    @property
+    def has_lexicon_factor(self) -> bool:
+        """Whether the lexicon is spelled."""
+        return self.lexicon is not None
+
     def initialise(self, seed: int, counts: NDArray[np.int64]) -> None:
         """Seeded weights; `counts` are those of all types, the lexemes first."""
         generator = torch.Generator().manual_seed(seed)
-        n = self.lm.table.n_lexemes
-        lexemes = counts[:n].copy()
-        lexemes[UNK_ID] += counts[n:].sum()  # what is no lexeme is UNK
+        lexemes = counts[: self.n_ids].copy()
+        lexemes[UNK_ID] += counts[self.n_ids :].sum()  # what is no lexeme is UNK
         self.lm.initialise(generator, torch.from_numpy(lexemes))
-        for speller in self.spellers:
-            speller.initialise(generator)  # type: ignore[operator]
+        for module in (*self.spellers, self.feedback):
+            if module is not None:
+                module.initialise(generator)  # type: ignore[operator]
+
+    def zero_state(self, n_rails: int) -> State:
+        """The state before anything was read."""
+        state = self.lm.zero_state(n_rails)
+        return state if self.feedback is None else self.feedback.zero_state(state, n_rails)
 
     def window_nats(
         self,
@@ -111,18 +131,32 @@ class TwoLevel(nn.Module):
         state: State,
         generator: torch.Generator | None,
     ) -> tuple[WindowNats, State]:
-        """Factors (3) and (4) of a window, whose novel words have the given spellings."""
-        device = self.device
-        inputs, targets, novel = (
-            torch.from_numpy(x).to(device) for x in (window.inputs, window.targets, window.novel)
-        )
-        hidden, state = self.lm(inputs, state, generator)
+        """Factors (3) and (4) of a window; `spellings` are those of all types."""
+        inputs = torch.from_numpy(window.inputs).to(self.device)
+        targets = torch.from_numpy(window.targets).to(self.device)
+        spelled = spellings.take(window.novel_types)
+        hidden, state = self._read(inputs, window.novel, spelled, state, generator)
         lm_nats, _ = self.lm.table.nats(hidden.dropped.flatten(0, 1), targets.flatten())  # (3)
         novel_nats = lm_nats.new_zeros(())
-        if self.novel is not None and len(novel):
-            h = hidden.states.flatten(0, 1)[novel]  # (N, D): the states before the words were read
-            novel_nats = as_speller(self.novel).nats(h, spellings, generator).sum()  # (4)
+        if self.novel is not None and len(window.novel):
+            place = torch.from_numpy(window.novel).to(self.device)
+            h = hidden.states.flatten(0, 1)[place]  # (N, D): the states before the words were read
+            novel_nats = as_speller(self.novel).nats(h, spelled, generator).sum()  # (4)
         return WindowNats(lm_nats, novel_nats, hidden), state
+
+    def _read(
+        self,
+        inputs: Tensor,
+        novel: NDArray[np.int64],
+        spellings: Spellings,
+        state: State,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Hidden, State]:
+        """Runs the lexeme LM over inputs (T, B), whose next words at places `novel` are spelled."""
+        if self.feedback is None:
+            return self.lm(inputs, state, generator)
+        assert isinstance(self.lm, LexemeLM) and isinstance(self.novel, Speller)
+        return self.feedback.read(self.lm, self.novel, inputs, novel, spellings, state, generator)
 
     def lexicon_nats(
         self, ids: NDArray[np.int64], spellings: Spellings, generator: torch.Generator | None
@@ -132,10 +166,16 @@ class TwoLevel(nn.Module):
         embeddings = self.lm.table(torch.from_numpy(ids).to(self.device))
         return as_speller(self.lexicon).nats(embeddings, spellings, generator).sum()
 
-    def nuclear_norm(self) -> Tensor:
-        """The norm of every speller that has one."""
-        norms = [s.nuclear_norm() for s in self.spellers if isinstance(s, Speller)]
-        return torch.stack(norms).sum() if norms else torch.zeros((), device=self.device)
+    # --- scoring ------------------------------------------------------------------------------
+
+    def score_tokens(
+        self, lexicon: Lexicon, tokens: Sequence[str]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(nats of p_LM, nats of p_spell) of every token."""
+        ids, _ = lexicon.encode(tokens)
+        novel = np.flatnonzero(ids == UNK_ID).tolist()
+        words = [lexicon.alphabet.replace(tokens[i]) for i in novel]
+        return self.score(ids, Spellings.of(lexicon.alphabet, words))
 
     @torch.no_grad()
     def score(
@@ -154,7 +194,7 @@ class TwoLevel(nn.Module):
         lm_nats = np.zeros(len(ids))
         spell_nats = np.zeros(len(ids))
         inputs = np.concatenate([[EOS_ID], ids[:-1]]).astype(np.int64)
-        state = self.lm.zero_state(1)
+        state = self.zero_state(1)
         pending: list[Tensor] = []
         unk = np.flatnonzero(ids == UNK_ID)
         done = n_pending = 0
@@ -170,12 +210,13 @@ class TwoLevel(nn.Module):
         for start in range(0, len(ids), window):
             x = torch.from_numpy(inputs[start : start + window]).to(device)
             targets = torch.from_numpy(ids[start : start + window]).to(device)
-            hidden, state = self.lm(x[:, None], state)
+            novel = np.flatnonzero(ids[start : start + window] == UNK_ID)
+            rows = np.arange(done + n_pending, done + n_pending + len(novel))
+            hidden, state = self._read(x[:, None], novel, spellings.take(rows), state)
             h = hidden.states[:, 0]  # (T, D)
             lm_nats[start : start + window] = self.lm.table.nats(h, targets)[1].double().cpu()
-            novel = h[targets == UNK_ID]
             if len(novel):
-                pending.append(novel)
+                pending.append(h[torch.from_numpy(novel).to(device)])
                 n_pending += len(novel)
                 if n_pending >= 512:
                     spell_pending()
@@ -183,18 +224,86 @@ class TwoLevel(nn.Module):
             spell_pending()
         return lm_nats, spell_nats
 
+    # --- speaking -----------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def read(self, lexicon: Lexicon, tokens: Sequence[str], state: State) -> Moment:
+        """Reads tokens (at least one)."""
+        ids = np.array([lexicon.lexeme_id(token) for token in tokens])
+        for start in range(0, len(ids), 1000):
+            part = ids[start : start + 1000]
+            after = ids[start + 1 : start + 1001]
+            novel = np.flatnonzero(after == UNK_ID)
+            words = [lexicon.alphabet.replace(tokens[start + 1 + i]) for i in novel.tolist()]
+            hidden, state = self._read(
+                torch.from_numpy(part).to(self.device)[:, None],
+                novel, Spellings.of(lexicon.alphabet, words), state,
+            )  # fmt: skip
+        return Moment(hidden.states[-1], state)
+
+    @torch.no_grad()
+    def advance(self, lexicon: Lexicon, moment: Moment, token: str) -> Moment:
+        """Reads one more token, which came at this moment."""
+        state = moment.state
+        if self.feedback is not None and self.is_novel(lexicon, token):
+            word = Spellings.of(lexicon.alphabet, [lexicon.alphabet.replace(token)])
+            assert isinstance(self.novel, Speller)
+            state = self.feedback.told(self.novel, state, moment.hidden, word)
+        return self.read(lexicon, [token], state)
+
+    @torch.no_grad()
+    def next_token(
+        self,
+        lexicon: Lexicon,
+        moment: Moment,
+        temperature: float,
+        generator: torch.Generator,
+        accept: Callable[[str], bool],
+    ) -> str:
+        """A lexeme, or, where UNK is drawn, a spelling that is no lexeme's."""
+        lexeme = int(draw(self.lm.table.log_probs(moment.hidden), temperature, generator))
+        if lexeme == EOS_ID:
+            return EOS
+        if lexeme != UNK_ID:
+            return lexicon.types[lexeme]
+        words = self.spell(lexicon, moment, TRIES, temperature, generator, MAX_LENGTH)
+        novel = [word for word in words if self.is_novel(lexicon, word)]
+        return first_accepted([w for w in novel if accept(w)] or words, accept)
+
+    def spell(
+        self,
+        lexicon: Lexicon,
+        moment: Moment,
+        n: int,
+        temperature: float,
+        generator: torch.Generator,
+        max_length: int,
+    ) -> list[str]:
+        """Spellings drawn from p_spell(· | h)."""
+        vectors = moment.hidden.expand(n, -1)
+        drawn = as_speller(self.novel).sample(vectors, generator, temperature, max_length)
+        return [lexicon.alphabet.decode(symbols) for symbols in drawn]
+
+    def is_novel(self, lexicon: Lexicon, token: str) -> bool:
+        """Whether it is no lexeme."""
+        return lexicon.lexeme_id(token) == UNK_ID
+
+    @torch.no_grad()
+    def like(self, lexicon: Lexicon, words: Sequence[str]) -> Moment:
+        """The mean embedding of some lexemes in the place of a hidden state."""
+        ids = []
+        for word in words:
+            lexeme = lexicon.lexeme_id(word)
+            if lexeme in (UNK_ID, EOS_ID):
+                raise ConfigError(
+                    f"{word!r} is not among the {lexicon.n_lexemes - 2:,} lexemes of this "
+                    "model, so it has no embedding: choose another word, or give a --context"
+                )
+            ids.append(lexeme)
+        rows: Tensor = self.lm.table(torch.tensor(ids, device=self.device))
+        return Moment(rows.mean(0, keepdim=True).detach(), self.zero_state(1))
+
 
 def as_speller(module: nn.Module | None) -> SpellerModel:
     """A module that is known to be a speller."""
     return cast(SpellerModel, module)
-
-
-def load_weights(parameters: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Copies tensors into parameters of the same names and shapes."""
-    for name, parameter in parameters.items():
-        tensor = tensors.get(name)
-        if tensor is None or tensor.shape != parameter.shape:
-            got = "nothing" if tensor is None else tuple(tensor.shape)
-            raise RunError(f"the weights do not fit: {name} is {got}, not {tuple(parameter.shape)}")
-        with torch.no_grad():
-            parameter.copy_(tensor)

@@ -1,0 +1,442 @@
+"""HCLM and HCLMcache (Kawakami, Dyer & Blunsom 2017): words made of characters, at both ends.
+
+    characters of w_{i-1} → LSTM → vector → word-level LSTM → h_i → p(w_i) spelled by an LSTM
+
+With a cache, p(w) = λ_i · p_spell(w | h_i) + (1 − λ_i) · Σ attention on the slot that holds w, and
+the likelihood sums both routes. No public code exists; what the paper leaves unknown to us is
+chosen here:
+
+- a word's vector is the last state of one forward LSTM over its characters; EOS and words of a
+  training text that nobody knows (UNK) have learned vectors;
+- the decoder is our speller: it sees h_i at every step, not only at the first;
+- whether the line ends is one logistic unit on h_i, decided before any spelling;
+- UNK is read but never predicted;
+- a key is the state that predicted the word; a hit replaces it by the mean of old key and new
+  state; attention is softmax(q(h)·key/√D) over the slots in use; λ is a logistic unit on h;
+- use decays by 1 % a token and grows by one with each hit or entry; a miss takes the slot with the
+  least use, an empty one first; EOS and UNK are not cached;
+- one cache per rail, carried from window to window without gradient; entered after scoring.
+
+Which slot holds which word when does not depend on any weight. So the course of the cache over a
+window is worked out first, in NumPy, and the attention of all its positions is then one product.
+
+    T window, B rails, S slots, D width
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from spellonce.batching import Window
+from spellonce.errors import ConfigError
+from spellonce.lexeme_lm import Hidden, LSTMLayer, LSTMStack, State
+from spellonce.lexicon import EOS_ID, N_SPECIAL, UNK_ID, Lexicon, Spellings
+from spellonce.network import MAX_LENGTH, TRIES, Moment, Network, WindowNats, first_accepted
+from spellonce.speller import Speller, by_length, draw, padded
+from spellonce.text import EOS
+
+
+@dataclass(frozen=True)
+class HCLMConfig:
+    """What HCLM has beside its word-level LSTM and its decoder."""
+
+    n_char_embed: int = 50
+    """Width of the character embeddings that words are composed from."""
+    slots: int = 0
+    """Words in the cache; 0: there is none. (Theirs had about 100.)"""
+    decay: float = 0.99
+    """What is left of the use of a slot after a token."""
+
+    def __post_init__(self) -> None:
+        if self.n_char_embed < 1:
+            raise ConfigError(f"hclm.n_char_embed must be at least 1, got {self.n_char_embed}")
+        if self.slots < 0:
+            raise ConfigError(f"hclm.slots must not be negative, got {self.slots}")
+        if not 0 < self.decay <= 1:
+            raise ConfigError(f"hclm.decay must be above 0 and at most 1, got {self.decay}")
+
+
+class Composer(nn.Module):
+    """characters → vector of a word."""
+
+    def __init__(self, n_symbols: int, n_char_embed: int, n_vector: int) -> None:
+        super().__init__()
+        self.characters = nn.Parameter(torch.empty(n_symbols, n_char_embed))
+        self.special = nn.Parameter(torch.empty(N_SPECIAL, n_vector))
+        self.layer = LSTMLayer(n_char_embed, n_vector)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Seeded weights."""
+        with torch.no_grad():
+            self.characters.uniform_(-1, 1, generator=generator)
+            self.special.uniform_(-0.1, 0.1, generator=generator)
+        self.layer.initialise(generator)
+
+    def forward(self, ids: NDArray[np.int64], spellings: Spellings) -> Tensor:
+        """Vectors of different words, ids being rows of `spellings`.  (N, D)"""
+        vectors = self.special[torch.from_numpy(ids.clip(max=N_SPECIAL - 1))]
+        spelled = np.flatnonzero(ids >= N_SPECIAL)
+        if not len(spelled):
+            return vectors
+        words = spellings.take(ids[spelled])
+
+        def last_state(rows: NDArray[np.int64], place: Tensor) -> Tensor:
+            symbols = padded(words, rows)[0].to(self.characters.device)  # BOW and the characters
+            x = functional.embedding(symbols, self.characters)
+            out, _ = self.layer(x, self.layer.zero_state(len(rows)))
+            last = torch.from_numpy(words.lengths()[rows]).to(out.device)
+            final: Tensor = out[last, torch.arange(len(rows), device=out.device)]
+            return final
+
+        at = torch.from_numpy(spelled).to(vectors.device)
+        return vectors.index_copy(0, at, by_length(words, last_state))
+
+
+@dataclass(frozen=True)
+class Course:
+    """How the cache fares over a window. Versions of keys: the S carried in, then one per token."""
+
+    live: NDArray[np.bool_]
+    """Which versions are in some slot when a token is predicted.  (B, T, S + T)"""
+    hit: NDArray[np.int64]
+    """The version that holds the token, or −1.  (B, T)"""
+    blend: NDArray[np.float32]
+    """Each token's version as a mixture of carried keys and states.  (B, T, S + T)"""
+    versions: NDArray[np.int64]
+    words: NDArray[np.int64]
+    uses: NDArray[np.float64]
+    """Version, word (−1: none) and use of each slot in the end.  (B, S)"""
+
+
+def follow(
+    tokens: NDArray[np.int64],
+    words: NDArray[np.int64],
+    uses: NDArray[np.float64],
+    decay: float,
+) -> Course:
+    """Enters tokens (T, B) one after another; those below `N_SPECIAL` are not cached.
+
+    >>> empty = np.full((1, 2), -1), np.full((1, 2), -1.0)
+    >>> course = follow(np.array([[7], [8], [7], [9]]), *empty, decay=0.9)
+    >>> course.hit.tolist(), course.words.tolist()    # 9 takes the place of 8
+    ([[-1, -1, 2, -1]], [[7, 9]])
+    """
+    n_steps, n_rails = tokens.shape
+    n_slots = words.shape[1]
+    rail = np.arange(n_rails)
+    words, uses = words.copy(), uses.copy()
+    versions = np.tile(np.arange(n_slots), (n_rails, 1))
+    live = np.zeros((n_rails, n_steps, n_slots + n_steps), dtype=bool)
+    hits = np.full((n_rails, n_steps), -1)
+    blend = np.zeros((n_rails, n_slots + n_steps, n_slots + n_steps), dtype=np.float32)
+    blend[:, np.arange(n_slots), np.arange(n_slots)] = 1.0
+    for t in range(n_steps):
+        token = tokens[t]
+        here, slots = np.nonzero(words >= 0)
+        live[here, t, versions[here, slots]] = True
+        match = words == token[:, None]
+        hit, cached = match.any(1), token >= N_SPECIAL
+        slot = np.where(hit, match.argmax(1), uses.argmin(1))
+        hits[:, t] = np.where(hit & cached, versions[rail, slot], -1)
+        uses = np.where(uses >= 0, uses * decay, uses)
+        new = n_slots + t
+        old = blend[rail, versions[rail, slot]]
+        blend[:, new] = np.where(hit[:, None], 0.5 * old, 0.0)
+        blend[:, new, new] += np.where(hit, 0.5, 1.0)
+        on = rail[cached]
+        uses[on, slot[on]] = np.where(hit[on], uses[on, slot[on]] + 1, 1.0)
+        words[on, slot[on]] = token[on]
+        versions[on, slot[on]] = new
+    return Course(live, hits, blend[:, n_slots:], versions, words, uses)
+
+
+class Cache(nn.Module):
+    """The learned part of the cache: where to look, and how far to trust it."""
+
+    def __init__(self, slots: int, decay: float, n_vector: int) -> None:
+        super().__init__()
+        self.slots, self.decay, self.n_vector = slots, decay, n_vector
+        self.query = nn.Linear(n_vector, n_vector, bias=False)
+        self.gate = nn.Linear(n_vector, 1)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Look at what is like the present state; trust the speller first."""
+        with torch.no_grad():
+            bound = self.n_vector**-0.5
+            self.query.weight.uniform_(-bound, bound, generator=generator)
+            self.query.weight += torch.eye(self.n_vector)
+            self.gate.weight.zero_()
+            self.gate.bias.fill_(2.0)
+
+    def zero_state(self, n_rails: int) -> tuple[Tensor, ...]:
+        """Empty slots: keys, words, uses."""
+        keys = self.query.weight.new_zeros(n_rails, self.slots, self.n_vector)
+        words = torch.full((n_rails, self.slots), -1, device=keys.device)
+        return keys, words, torch.full(words.shape, -1.0, dtype=torch.float64, device=keys.device)
+
+    def mix(
+        self,
+        states: Tensor,
+        tokens: NDArray[np.int64],
+        spell_nats: Tensor,
+        state: tuple[Tensor, ...],
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Nats of tokens (T, B) by both routes, given what spelling them costs, and the new slots.
+
+        Tokens that are not cached keep their nats.
+        """
+        keys, words, uses = state
+        course = follow(tokens, words.cpu().numpy(), uses.cpu().numpy(), self.decay)
+        device = states.device
+        live, hit, blend = (
+            torch.from_numpy(x).to(device) for x in (course.live, course.hit, course.blend)
+        )
+        h = states.transpose(0, 1)  # (B, T, D)
+        keys = torch.cat([keys, blend @ torch.cat([keys, h], 1)], 1)  # (B, S + T, D)
+        log_attention = self._attend(h, keys, live)
+        log_cache = log_attention.gather(2, hit.clamp_min(0).unsqueeze(2))[..., 0].T  # (T, B)
+        trust = self.gate(states)[..., 0]  # (T, B)
+        spelled = functional.logsigmoid(trust) - spell_nats
+        summoned = functional.logsigmoid(-trust) + log_cache
+        both = torch.where(hit.T >= 0, torch.logaddexp(spelled, summoned), spelled)
+        in_use = live.any(2).T & torch.from_numpy(tokens >= N_SPECIAL).to(device)
+        nats = torch.where(in_use, -both, spell_nats)
+        place, new_words, new_uses = (
+            torch.from_numpy(x).to(device) for x in (course.versions, course.words, course.uses)
+        )
+        new_keys = keys.gather(1, place.unsqueeze(2).expand(-1, -1, self.n_vector))
+        return nats, (new_keys, new_words, new_uses)
+
+    def _attend(self, h: Tensor, keys: Tensor, live: Tensor) -> Tensor:
+        """log attention of states (B, T, D) on live keys (B, S, D) → (B, T, S)"""
+        scores = self.query(h) @ keys.transpose(1, 2) / self.n_vector**0.5
+        # A large finite number instead of −∞: a row without live keys must not become NaN.
+        return torch.log_softmax(scores.masked_fill(~live, -1e9), 2)
+
+    def route(self, hidden: Tensor, state: tuple[Tensor, ...]) -> tuple[float, Tensor]:
+        """(λ, log attention on the slots) of one rail at one moment, for drawing words."""
+        keys, words, _ = state
+        filled = words >= 0
+        trust = float(torch.sigmoid(self.gate(hidden))) if filled.any() else 1.0
+        return trust, self._attend(hidden[None], keys, filled[None])[0, 0]
+
+
+class HCLM(Network):
+    """The hierarchical model, with or without a cache."""
+
+    def __init__(
+        self, lm: LSTMStack, composer: Composer, decoder: Speller, cache: Cache | None
+    ) -> None:
+        super().__init__()
+        self.lm = lm
+        self.composer = composer
+        self.decoder = decoder
+        self.ends_line = nn.Linear(lm.n_output, 1)
+        self.cache = cache
+        self._names: dict[int, str] = {}
+
+    @property
+    def n_ids(self) -> int:
+        """No type is UNK: all of them can be spelled."""
+        return int(np.iinfo(np.int32).max)
+
+    def initialise(self, seed: int, counts: NDArray[np.int64]) -> None:
+        """Seeded weights."""
+        generator = torch.Generator().manual_seed(seed)
+        self.lm.initialise_layers(generator)
+        self.composer.initialise(generator)
+        self.decoder.initialise(generator)
+        share = float((counts[EOS_ID] + 1) / (counts.sum() + 2))
+        with torch.no_grad():
+            self.ends_line.weight.zero_()
+            self.ends_line.bias.fill_(float(np.log(share / (1 - share))))
+        if self.cache is not None:
+            self.cache.initialise(generator)
+
+    def zero_state(self, n_rails: int) -> State:
+        """The state before anything was read."""
+        state = self.lm.zero_state(n_rails)
+        return state if self.cache is None else [*state, self.cache.zero_state(n_rails)]
+
+    def _step(
+        self,
+        inputs: NDArray[np.int64],
+        vectors: Tensor,
+        state: State,
+        generator: torch.Generator | None,
+    ) -> tuple[Tensor, Tensor, State]:
+        """(states, the same with dropout, LSTM state) after inputs (T, B), rows of `vectors`."""
+        x = vectors[torch.from_numpy(inputs).to(vectors.device)]
+        n_layers = len(self.lm.layers)
+        hidden, lm_state = self.lm.run(x, state[:n_layers], generator)
+        return hidden.states, hidden.dropped, [*lm_state, *state[n_layers:]]
+
+    def _nats(
+        self,
+        states: Tensor,
+        targets: NDArray[np.int64],
+        spellings: Spellings,
+        keys: NDArray[np.int64],
+        state: State,
+        generator: torch.Generator | None,
+    ) -> tuple[Tensor, State]:
+        """Nats of targets (T, B), rows of `spellings`, UNK's zero; and the state with its cache.
+
+        `keys` are the names of the targets in the cache.
+        """
+        flat = targets.ravel()
+        device = states.device
+        h = states.flatten(0, 1)
+        spelled = torch.from_numpy(np.flatnonzero(flat >= N_SPECIAL)).to(device)
+        words = spellings.take(flat[flat >= N_SPECIAL])
+        nats = h.new_zeros(len(flat)).index_copy(
+            0, spelled, self.decoder.nats(h[spelled], words, generator)
+        )
+        nats = nats.view(states.shape[:2])
+        if self.cache is not None:
+            nats, slots = self.cache.mix(states, keys, nats, state[-1])
+            state = [*state[:-1], slots]
+        is_end = torch.from_numpy(targets == EOS_ID).to(device)
+        end_nats = functional.binary_cross_entropy_with_logits(
+            self.ends_line(states)[..., 0], is_end.to(states.dtype), reduction="none"
+        )
+        known = torch.from_numpy(targets != UNK_ID).to(device)
+        return torch.where(known, nats + end_nats, torch.zeros_like(nats)), state
+
+    def window_nats(
+        self,
+        window: Window,
+        spellings: Spellings,
+        state: State,
+        generator: torch.Generator | None,
+    ) -> tuple[WindowNats, State]:
+        """The sum over a window, whose ids are those of types."""
+        types, inputs = np.unique(window.inputs, return_inverse=True)
+        vectors = self.composer(types, spellings)
+        states, dropped, state = self._step(
+            inputs.reshape(window.inputs.shape), vectors, state, generator
+        )
+        nats, state = self._nats(
+            dropped, window.targets, spellings, window.targets, state, generator
+        )
+        total = nats.sum()
+        return WindowNats(total, total.new_zeros(()), Hidden(states, dropped)), state
+
+    # --- scoring ------------------------------------------------------------------------------
+
+    def _words(
+        self, lexicon: Lexicon, tokens: Sequence[str]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], Spellings]:
+        """Rows of tokens in a table of their spellings, their names in the cache, and the table."""
+        replaced = [t if t == EOS else lexicon.alphabet.replace(t) for t in tokens]
+        row = {EOS: EOS_ID}
+        for word in replaced:
+            row.setdefault(word, len(row) + 1)
+        words = ["", "", *(word for word in row if word != EOS)]
+        rows = np.array([row[word] for word in replaced], dtype=np.int64)
+        names = np.array([UNK_ID, EOS_ID, *(_name(word) for word in words[2:])], dtype=np.int64)
+        if self.cache is not None:
+            self._names.update(zip(names[2:].tolist(), words[2:], strict=True))
+        return rows, names[rows], Spellings.of(lexicon.alphabet, words)
+
+    @torch.no_grad()
+    def score_tokens(
+        self, lexicon: Lexicon, tokens: Sequence[str], *, window: int = 500
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Nats of every token; there are no parts."""
+        rows, names, spellings = self._words(lexicon, tokens)
+        vectors = self.composer(np.arange(len(spellings)), spellings)
+        inputs = np.concatenate([[EOS_ID], rows[:-1]])
+        state = self.zero_state(1)
+        nats = np.zeros(len(rows))
+        for at in range(0, len(rows), window):
+            part = slice(at, at + window)
+            states, _, state = self._step(inputs[part, None], vectors, state, None)
+            found, state = self._nats(
+                states, rows[part, None], spellings, names[part, None], state, None
+            )
+            nats[part] = found[:, 0].double().cpu()
+        return nats, np.zeros(len(rows))
+
+    # --- speaking -----------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def read(self, lexicon: Lexicon, tokens: Sequence[str], state: State) -> Moment:
+        """Reads tokens (at least one); those after the first enter the cache."""
+        rows, names, spellings = self._words(lexicon, tokens)
+        vectors = self.composer(np.arange(len(spellings)), spellings)
+        states, _, state = self._step(rows[:, None], vectors, state, None)
+        if self.cache is not None and len(rows) > 1:
+            free = states.new_zeros(len(rows) - 1, 1)
+            _, slots = self.cache.mix(states[:-1], names[1:, None], free, state[-1])
+            state = [*state[:-1], slots]
+        return Moment(states[-1], state)
+
+    @torch.no_grad()
+    def advance(self, lexicon: Lexicon, moment: Moment, token: str) -> Moment:
+        """Reads one more token, which enters the cache under the state that predicted it."""
+        state = moment.state
+        if self.cache is not None:
+            _, names, _ = self._words(lexicon, [token])
+            free = moment.hidden.new_zeros(1, 1)
+            _, slots = self.cache.mix(moment.hidden[None], names[:, None], free, state[-1])
+            state = [*state[:-1], slots]
+        return self.read(lexicon, [token], state)
+
+    @torch.no_grad()
+    def next_token(
+        self,
+        lexicon: Lexicon,
+        moment: Moment,
+        temperature: float,
+        generator: torch.Generator,
+        accept: Callable[[str], bool],
+    ) -> str:
+        """The line's end, or a word by one of the routes."""
+        end = self.ends_line(moment.hidden)
+        if int(draw(torch.cat([torch.zeros_like(end), end], 1), temperature, generator)):
+            return EOS
+        words = self.spell(lexicon, moment, TRIES, temperature, generator, MAX_LENGTH)
+        return first_accepted(words, accept)
+
+    @torch.no_grad()
+    def spell(
+        self,
+        lexicon: Lexicon,
+        moment: Moment,
+        n: int,
+        temperature: float,
+        generator: torch.Generator,
+        max_length: int,
+    ) -> list[str]:
+        """Words that may come at this moment, by either route."""
+        drawn = self.decoder.sample(moment.hidden.expand(n, -1), generator, temperature, max_length)
+        words = [lexicon.alphabet.decode(symbols) for symbols in drawn]
+        if self.cache is None:
+            return words
+        trust, log_attention = self.cache.route(moment.hidden, moment.state[-1])
+        by_cache = torch.rand(n, generator=generator, device=self.device) >= trust
+        slots = draw(log_attention.expand(n, -1), temperature, generator)
+        names = moment.state[-1][1][0, slots].tolist()
+        return [
+            self._names[name] if cached else word
+            for word, name, cached in zip(words, names, by_cache.tolist(), strict=True)
+        ]
+
+
+def _name(word: str) -> int:
+    """A number for a word, the same in every text; the first few are left free.
+
+    >>> _name("wug") == _name("wug") > 2
+    True
+    """
+    digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return max(int.from_bytes(digest, "little") >> 1, N_SPECIAL)

@@ -1,0 +1,188 @@
+"""What every system of the paper is to the rest of the program: it trains, scores and speaks.
+
+    two_level.TwoLevel      full and its ablations
+    unit_lm.UnitLM          pure-char, pure-bpe
+    hclm.HCLM               HCLM, HCLMcache
+
+A network reads a stream of ids in windows (training), or tokens as they are (scoring, speaking);
+evaluation never learns which one it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from spellonce.batching import Window
+from spellonce.errors import ConfigError, RunError
+from spellonce.lexeme_lm import Hidden, State
+from spellonce.lexicon import Lexicon, Spellings
+from spellonce.text import EOS
+
+TRIES = 20
+"""Draws of a word before one that is not wanted is taken after all."""
+MAX_LENGTH = 40
+"""Symbols of the longest word in a generated text."""
+
+
+@dataclass(frozen=True)
+class WindowNats:
+    """Sums over one window, differentiable."""
+
+    lm: Tensor
+    """Factor (3); of a system without parts, everything."""
+    novel: Tensor
+    """Factor (4)."""
+    hidden: Hidden
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where a network is in a text."""
+
+    hidden: Tensor
+    """The hidden state that predicts what comes next.  (1, D)"""
+    state: State
+
+
+class Network(nn.Module, ABC):
+    """A system, with its weights."""
+
+    has_parts = False
+    """Whether a token's score has a lexeme part and a spelling part."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    # --- training -----------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def n_ids(self) -> int:
+        """In the windows that it is trained on, ids from here on are UNK."""
+
+    @property
+    def spellers(self) -> list[nn.Module]:
+        """Its distinct spellers."""
+        return []
+
+    @property
+    def has_lexicon_factor(self) -> bool:
+        """Whether there is a factor (2)."""
+        return False
+
+    def lexicon_nats(
+        self, ids: NDArray[np.int64], spellings: Spellings, generator: torch.Generator | None
+    ) -> Tensor:
+        """Factor (2) of some lexemes with the given spellings, where there is one."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def initialise(self, seed: int, counts: NDArray[np.int64]) -> None:
+        """Seeded weights; `counts` are those of all ids of the training stream."""
+
+    @abstractmethod
+    def zero_state(self, n_rails: int) -> State:
+        """The state before anything was read."""
+
+    @abstractmethod
+    def window_nats(
+        self,
+        window: Window,
+        spellings: Spellings,
+        state: State,
+        generator: torch.Generator | None,
+    ) -> tuple[WindowNats, State]:
+        """The sums of a window; `spellings` are those of all training types."""
+
+    # --- scoring ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def score_tokens(
+        self, lexicon: Lexicon, tokens: Sequence[str]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(nats of the lexeme, nats of the spelling) of every token of a stream after an EOS.
+
+        Where there are no such parts, everything is in the first.
+        """
+
+    # --- speaking -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def read(self, lexicon: Lexicon, tokens: Sequence[str], state: State) -> Moment:
+        """Reads tokens (at least one)."""
+
+    def begin(self, lexicon: Lexicon, tokens: Sequence[str]) -> Moment:
+        """Where one is after tokens that follow an EOS."""
+        return self.read(lexicon, [EOS, *tokens], self.zero_state(1))
+
+    def advance(self, lexicon: Lexicon, moment: Moment, token: str) -> Moment:
+        """Reads one more token, which came at this moment."""
+        return self.read(lexicon, [token], moment.state)
+
+    @abstractmethod
+    def next_token(
+        self,
+        lexicon: Lexicon,
+        moment: Moment,
+        temperature: float,
+        generator: torch.Generator,
+        accept: Callable[[str], bool],
+    ) -> str:
+        """Draws a token; one that the speller makes up is drawn again until it is accepted."""
+
+    @abstractmethod
+    def spell(
+        self,
+        lexicon: Lexicon,
+        moment: Moment,
+        n: int,
+        temperature: float,
+        generator: torch.Generator,
+        max_length: int,
+    ) -> list[str]:
+        """n words spelled at this moment, the same one perhaps several times."""
+
+    def is_novel(self, lexicon: Lexicon, token: str) -> bool:
+        """Whether the token is made up: not a lexeme, or, without lexemes, never seen."""
+        return lexicon.type_id(token) is None
+
+    def like(self, lexicon: Lexicon, words: Sequence[str]) -> Moment:
+        """The moment at which words like these are spelled."""
+        raise ConfigError(
+            "this model has no embeddings to resemble: use a two-level model, or give a --context"
+        )
+
+
+def first_accepted(words: Sequence[str], accept: Callable[[str], bool]) -> str:
+    """The first word that is wanted, or the first at all that is not empty, or ◇.
+
+    >>> first_accepted(["", "ab", "b"], lambda word: len(word) == 1)
+    'b'
+    """
+    return next((w for w in words if accept(w)), next((w for w in words if w), "◇"))
+
+
+def detached(state: State) -> State:
+    """The state, cut off from how it came about."""
+    return [tuple(tensor.detach() for tensor in part) for part in state]
+
+
+def load_weights(parameters: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Copies tensors into parameters of the same names and shapes."""
+    for name, parameter in parameters.items():
+        tensor = tensors.get(name)
+        if tensor is None or tensor.shape != parameter.shape:
+            got = "nothing" if tensor is None else tuple(tensor.shape)
+            raise RunError(f"the weights do not fit: {name} is {got}, not {tuple(parameter.shape)}")
+        with torch.no_grad():
+            parameter.copy_(tensor)

@@ -1,0 +1,174 @@
+"""The systems of the paper (table 1), each a composition of the same few objects.
+
+    full        one speller for the lexicon and for novel words
+    no-reg      the lexicon is not spelled: no factor (2)
+    only-reg    novel words are not spelled in training: no factor (4) there
+    sep-reg     one speller for the lexicon, another for novel words
+    1gram       the speller is a unigram over characters
+    uncond      the speller sees no vector
+    pure-char   one LM over characters
+    pure-bpe    one LM over BPE units
+    hclm        words composed from and spelled in characters; with a cache, hclm-cache
+
+and two that are not in its tables: `full` with a Transformer as the lexeme LM, and `full` with the
+speller's last state as the input after a novel word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from spellonce import units as unit_sets
+from spellonce.errors import ConfigError
+from spellonce.feedback import Feedback
+from spellonce.hclm import HCLM, Cache, Composer, HCLMConfig
+from spellonce.lexeme_lm import LexemeLM, LexemeLMConfig, LSTMStack
+from spellonce.lexicon import Lexicon
+from spellonce.network import Network
+from spellonce.speller import OnlyAtTest, Speller, SpellerConfig, Unconditional, UnigramSpeller
+from spellonce.transformer_lm import TransformerConfig, TransformerLM
+from spellonce.two_level import TwoLevel
+from spellonce.unit_lm import UnitLM
+from spellonce.units import Units
+
+
+@dataclass(frozen=True)
+class BPEConfig:
+    """The units of pure-bpe."""
+
+    merges: int = 40_000
+    """Merges that are learned on the words of the training text."""
+
+    def __post_init__(self) -> None:
+        if self.merges < 0:
+            raise ConfigError(f"merges must not be negative, got {self.merges}")
+
+
+class Parts(Protocol):
+    """The configurations that a system is built from: a recipe has them."""
+
+    @property
+    def lm(self) -> LexemeLMConfig: ...
+    @property
+    def speller(self) -> SpellerConfig: ...
+    @property
+    def transformer(self) -> TransformerConfig: ...
+    @property
+    def hclm(self) -> HCLMConfig: ...
+    @property
+    def bpe(self) -> BPEConfig: ...
+
+
+def _lm(parts: Parts, lexicon: Lexicon) -> LexemeLM:
+    if not parts.lm.tied:
+        raise ConfigError("lm.tied=no is for pure-char and pure-bpe: a speller needs embeddings")
+    return LexemeLM(parts.lm, lexicon.n_lexemes)
+
+
+def _speller(parts: Parts, lexicon: Lexicon, n_vector: int | None = None) -> Speller:
+    return Speller(parts.speller, len(lexicon.alphabet), n_vector or parts.lm.n_embed)
+
+
+def full(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLevel:
+    """The paper's model."""
+    speller = _speller(parts, lexicon)
+    return TwoLevel(_lm(parts, lexicon), lexicon_speller=speller, novel_speller=speller)
+
+
+def no_reg(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLevel:
+    """Without factor (2)."""
+    return TwoLevel(
+        _lm(parts, lexicon), lexicon_speller=None, novel_speller=_speller(parts, lexicon)
+    )
+
+
+def only_reg(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLevel:
+    """Without factor (4) in training."""
+    speller = _speller(parts, lexicon)
+    return TwoLevel(_lm(parts, lexicon), lexicon_speller=speller, novel_speller=OnlyAtTest(speller))
+
+
+def sep_reg(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLevel:
+    """Two spellers."""
+    return TwoLevel(
+        _lm(parts, lexicon),
+        lexicon_speller=_speller(parts, lexicon),
+        novel_speller=_speller(parts, lexicon),
+    )
+
+
+def one_gram(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLevel:
+    """A unigram for a speller."""
+    speller = UnigramSpeller(len(lexicon.alphabet))
+    return TwoLevel(_lm(parts, lexicon), lexicon_speller=speller, novel_speller=speller)
+
+
+def uncond(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLevel:
+    """A speller that is blind to use."""
+    speller = Unconditional(_speller(parts, lexicon))
+    return TwoLevel(_lm(parts, lexicon), lexicon_speller=speller, novel_speller=speller)
+
+
+def full_feedback(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLevel:
+    """The speller's last state instead of e(UNK) as the next input."""
+    speller = _speller(parts, lexicon)
+    feedback = Feedback(parts.speller.n_hidden, parts.lm.n_embed)
+    return TwoLevel(
+        _lm(parts, lexicon), lexicon_speller=speller, novel_speller=speller, feedback=feedback
+    )
+
+
+def full_transformer(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLevel:
+    """Another lexeme LM."""
+    speller = _speller(parts, lexicon, parts.transformer.n_embed)
+    lm = TransformerLM(parts.transformer, lexicon.n_lexemes)
+    return TwoLevel(lm, lexicon_speller=speller, novel_speller=speller)
+
+
+def pure(parts: Parts, lexicon: Lexicon, units: Units | None) -> UnitLM:
+    """One LM over units."""
+    assert units is not None
+    return UnitLM(LexemeLM(parts.lm, len(units)), units)
+
+
+def hclm(parts: Parts, lexicon: Lexicon, units: Units | None) -> HCLM:
+    """HCLM; with slots, HCLMcache."""
+    lm = LSTMStack(parts.lm, parts.lm.n_embed)
+    n_symbols, config = len(lexicon.alphabet), parts.hclm
+    return HCLM(
+        lm,
+        Composer(n_symbols, config.n_char_embed, parts.lm.n_embed),
+        Speller(parts.speller, n_symbols, lm.n_output),
+        Cache(config.slots, config.decay, lm.n_output) if config.slots else None,
+    )
+
+
+@dataclass(frozen=True)
+class System:
+    """How a system is built, and what of a recipe it uses."""
+
+    build: Callable[[Parts, Lexicon, Units | None], Network]
+    parts: tuple[str, ...]
+    """The parts of a recipe, beside data, windows, objective and training."""
+    units: Callable[[Parts, Lexicon], Units] | None = None
+    """What makes its units out of a lexicon; None: it reads words."""
+
+
+_TWO_LEVEL = ("lm", "speller")
+SYSTEMS: Mapping[str, System] = {
+    "full": System(full, _TWO_LEVEL),
+    "no-reg": System(no_reg, _TWO_LEVEL),
+    "only-reg": System(only_reg, _TWO_LEVEL),
+    "sep-reg": System(sep_reg, _TWO_LEVEL),
+    "1gram": System(one_gram, ("lm",)),
+    "uncond": System(uncond, _TWO_LEVEL),
+    "pure-char": System(pure, ("lm",), lambda parts, lexicon: unit_sets.characters(lexicon)),
+    "pure-bpe": System(
+        pure, ("lm", "bpe"), lambda parts, lexicon: unit_sets.bpe(lexicon, parts.bpe.merges)
+    ),
+    "hclm": System(hclm, (*_TWO_LEVEL, "hclm")),
+    "full-transformer": System(full_transformer, ("transformer", "speller")),
+    "full-feedback": System(full_feedback, _TWO_LEVEL),
+}

@@ -1,0 +1,487 @@
+"""Every system of the paper on the toy world: probabilities add up, ablations are what they say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from spellonce import recipes
+from spellonce.batching import Rails, WindowConfig
+from spellonce.hclm import HCLM, HCLMConfig, follow
+from spellonce.lexeme_lm import LexemeLMConfig
+from spellonce.lexicon import EOS_ID, UNK_ID
+from spellonce.model import Model
+from spellonce.network import Network
+from spellonce.plan import Plan
+from spellonce.recipes import Recipe
+from spellonce.speller import OnlyAtTest, SpellerConfig
+from spellonce.systems import SYSTEMS, BPEConfig
+from spellonce.text import TextFormat
+from spellonce.trainer import Trainer
+from spellonce.transformer_lm import TransformerConfig
+from spellonce.two_level import TwoLevel
+from spellonce.unit_lm import UnitLM
+
+from .toy import ALPHABET, make_lexicon, spell, strings
+
+NO_DROPOUT = {f"drop_{name}": 0.0 for name in ("embed", "input", "hidden", "output", "recurrent")}
+LM = LexemeLMConfig(n_embed=5, n_hidden=7, n_layers=2, **NO_DROPOUT)  # type: ignore[arg-type]
+TWO_LEVEL = ["full", "no-reg", "only-reg", "sep-reg", "1gram", "uncond", "full-feedback",
+             "full-transformer"]  # fmt: skip
+ALL = [*TWO_LEVEL, "pure-char", "pure-char-untied", "pure-bpe", "hclm", "hclm-cache"]
+HISTORY = ["ab", "ba", "\n", "ab", "b", "ba"]
+TYPES = np.array([2, 6, 3, 7, 1, 4, 8, 5, 0, 2, 6, 1] * 5, np.int32)
+
+
+def toy_recipe(name: str) -> Recipe:
+    system = {"hclm-cache": "hclm", "pure-char-untied": "pure-char"}.get(name, name)
+    return Recipe(
+        name, "", system=system,
+        windows=WindowConfig(rails=2, window=5, window_spread=0, short_windows=0),
+        lm=replace(LM, tied="untied" not in name),
+        transformer=TransformerConfig(
+            n_embed=6, n_feed=8, n_layers=2, n_heads=2, reach=4, drop=0.0, drop_output=0.0
+        ),
+        hclm=HCLMConfig(n_char_embed=3, slots=3 if name == "hclm-cache" else 0),
+        bpe=BPEConfig(merges=2),
+        speller=SpellerConfig(n_char_embed=3, n_hidden=6, n_layers=2, drop=0.0, drop_vector=0.0),
+    )  # fmt: skip
+
+
+def make(name: str, seed: int = 0) -> Network:
+    recipe, lexicon = toy_recipe(name), make_lexicon()
+    network = recipes.build_model(recipe, lexicon, recipes.make_units(recipe, lexicon))
+    network.initialise(seed, lexicon.counts)
+    with torch.no_grad():  # away from symmetric beginnings
+        generator = torch.Generator().manual_seed(seed + 1)
+        for parameter in network.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+    return network
+
+
+def make_trainer(name: str, network: Network | None = None, **objective: object) -> Trainer:
+    recipe = toy_recipe(name)
+    recipe = replace(
+        recipe,
+        objective=replace(recipe.objective, **{"alpha": 0.0, "beta": 0.0, **objective}),
+        training=replace(recipe.training, optimizer="adam", learning_rate=0.01),
+    )
+    network = network or make(name)
+    ids = stream(network, TYPES)
+    return Trainer(recipe, network, make_lexicon(), ids, seed=0, plan=Plan.of(100))
+
+
+def shorten(network: Network) -> None:
+    """Makes short words likely, so that few strings are most of the mass."""
+    with torch.no_grad():
+        if isinstance(network, UnitLM):
+            ends = torch.from_numpy(network.units.ends_word())
+            network.lm.table.biases[0][ends] += 3.0
+        elif isinstance(network, HCLM):
+            network.decoder.output.bias[0] += 3.0
+        else:
+            for speller in network.spellers:
+                inner = getattr(speller, "speller", speller)
+                bias = inner.logits if hasattr(inner, "logits") else inner.output.bias
+                bias[0] += 3.0
+
+
+def mass(network: Network, words: list[str]) -> float:
+    """Σ p(word | history), each scored as the end of a text of its own."""
+    lexicon = make_lexicon()
+    total = 0.0
+    for word in words:
+        lm, spelling = network.score_tokens(lexicon, [*HISTORY, word])
+        total += math.exp(-lm[-1] - spelling[-1])
+    return total
+
+
+@pytest.mark.parametrize("name", ["pure-char", "pure-char-untied", "hclm", "hclm-cache"])
+def test_probabilities_of_all_words_add_up_to_one(name: str) -> None:
+    """All strings up to five characters and EOS; what is longer is bounded by what is that long."""
+    network = make(name)
+    shorten(network)
+    words = strings(5)
+    total = mass(network, [*words, "\n"])
+    longest = mass(network, [w for w in words if len(w) == 5])
+    assert total <= 1 + 1e-5
+    assert total > 1 - max(3 * longest, 1e-4)
+    assert longest < 0.02
+
+
+def test_probabilities_of_canonical_segmentations_add_up_to_less() -> None:
+    network = make("pure-bpe")
+    shorten(network)
+    words = [w for w in strings(5) if w]
+    assert isinstance(network, UnitLM) and network.units.merges
+    total = mass(network, [*words, "\n"])
+    assert 0.5 < total < 1 - 1e-3
+
+
+@pytest.mark.parametrize("name", TWO_LEVEL)
+def test_two_level_systems_lose_the_double_route_and_nothing_else(name: str) -> None:
+    """Σ_s p(s) + p(UNK)·(Σ_w p_spell(σ(w)|h) + Σ_longer) = 1."""
+    network, lexicon = make(name), make_lexicon()
+    assert isinstance(network, TwoLevel)
+    shorten(network)
+    short = strings(5)
+    total = mass(network, [*short, "\n"])
+    moment = network.begin(lexicon, HISTORY)
+    with torch.no_grad():
+        p_unk = network.lm.table.log_probs(moment.hidden)[0, UNK_ID].exp().item()
+        speller = network.novel
+        known = [lexicon.types[i] for i in range(2, lexicon.n_lexemes)]
+        masses = [
+            float(speller.nats(moment.hidden.expand(len(ws), -1), spell(ws)).neg().exp().sum())
+            for ws in (known, short)
+        ]
+    assert total + p_unk * (masses[0] + 1 - masses[1]) == pytest.approx(1, abs=1e-5)
+    assert p_unk * masses[0] > 1e-4
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_windows_do_not_change_scores_nor_does_reading_step_by_step(name: str) -> None:
+    """Scoring a text at once equals predicting it token by token, state in hand."""
+    network, lexicon = make(name), make_lexicon()
+    rng = np.random.default_rng(1)
+    words = ["a", "ab", "bb", "aab", "b", "ba", "a◇", "bab", "\n"]
+    tokens = [words[i] for i in rng.integers(0, len(words), 60)]
+    lm, spelling = network.score_tokens(lexicon, tokens)
+    if isinstance(network, HCLM | UnitLM):
+        again = network.score_tokens(lexicon, tokens, window=7)[0]
+    else:
+        again = network.score(*_encoded(tokens), window=7)[0]
+    np.testing.assert_allclose(again, lm, rtol=1e-4, atol=1e-5)
+    moment = network.begin(lexicon, [])
+    for i, token in enumerate(tokens[:20]):
+        at_once = network.begin(lexicon, tokens[:i])
+        torch.testing.assert_close(moment.hidden, at_once.hidden, rtol=1e-4, atol=1e-5)
+        moment = network.advance(lexicon, moment, token)
+    assert np.isfinite(lm + spelling).all() and ((lm + spelling) > 0).all()
+
+
+def _encoded(tokens: list[str]) -> tuple[np.ndarray, object]:
+    ids, _ = make_lexicon().encode(tokens)
+    return ids, spell([tokens[i] for i in np.flatnonzero(ids == UNK_ID)])
+
+
+def stream(network: Network, types: np.ndarray) -> np.ndarray:
+    """Type ids, or unit ids where the network reads units."""
+    if not isinstance(network, UnitLM):
+        return types
+    names = make_lexicon().types
+    parts = [[i] if i < 2 else network.units.segment(names[i]) for i in types.tolist()]
+    return np.array([unit for part in parts for unit in part], np.int32)
+
+
+def window_sum(network: Network, types: np.ndarray) -> float:
+    """What one long window costs."""
+    config = WindowConfig(rails=1, window=500, window_max=500)
+    window = Rails(stream(network, types), network.n_ids, config, 0).window(0, 0)
+    spellings = make_lexicon().spellings()
+    with torch.no_grad():
+        nats, _ = network.window_nats(window, spellings, network.zero_state(1), None)
+    return float(nats.lm + nats.novel)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_window_costs_what_its_tokens_score(name: str) -> None:
+    """Training and scoring agree: without dropout, the sum of a window is that of its tokens."""
+    network = make(name)
+    lexicon = make_lexicon()
+    types = TYPES[TYPES != UNK_ID]
+    expected = network.score_tokens(lexicon, [lexicon.types[t] for t in types.tolist()])
+    if name == "only-reg":
+        assert isinstance(network, TwoLevel)
+        network.novel = network.lexicon  # which costs nothing while it trains
+    assert window_sum(network, types) == pytest.approx(sum(map(np.sum, expected)), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["pure-char", "pure-bpe", "hclm", "hclm-cache"])
+def test_a_word_that_nobody_knows_is_read_but_not_predicted(name: str) -> None:
+    network = make(name)
+    known = np.array([2, 6, 3], np.int32)
+    assert window_sum(network, np.append(known, 0).astype(np.int32)) == pytest.approx(
+        window_sum(network, known), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_all_systems_train(name: str) -> None:
+    trainer = make_trainer(name, lexicon_interval=2, lexicon_batch=2)
+    first = trainer.step() or trainer.report(1.0)["train_bpc"]
+    for _ in range(60):
+        trainer.step()
+    trainer.report(1.0)
+    for _ in range(10):
+        trainer.step()
+    assert trainer.report(1.0)["train_bpc"] < first
+    lexicon = make_lexicon()
+    assert trainer.has_lexicon_factor == (name in set(TWO_LEVEL) - {"no-reg"})
+    assert np.isfinite(trainer.network.score_tokens(lexicon, HISTORY)[0]).all()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_all_systems_write_and_spell(name: str) -> None:
+    config = {"seed": 0, "data": {"name": "toy", "splits": {}}}
+    model = Model(make(name), make_lexicon(), toy_recipe(name), TextFormat("spaces"), config)
+    sample = model.sample(40, temperature=1.0, seed=2)
+    assert len(sample.pieces) == 40 and sample == model.sample(40, temperature=1.0, seed=2)
+    assert sample != model.sample(40, temperature=1.0, seed=3)
+    words = model.spell(context="ab ba", n=5)
+    assert 1 <= len(words) <= 5 and all(words)
+    result = model.evaluate(["ab ba a\n", "zz b\n"])
+    assert result["bpc"] > 0 and (result["bpc_lm"] is None) == (name not in TWO_LEVEL)
+
+
+@pytest.mark.parametrize("name", ["pure-char", "pure-bpe", "hclm"])
+def test_tokens_are_drawn_as_they_are_scored(name: str) -> None:
+    network, lexicon = make(name), make_lexicon()
+    shorten(network)
+    moment = network.begin(lexicon, HISTORY)
+    generator = torch.Generator().manual_seed(0)
+    n = 1500
+    drawn = [network.next_token(lexicon, moment, 1.0, generator, bool) for _ in range(n)]
+    scored = {
+        word: math.exp(-network.score_tokens(lexicon, [*HISTORY, word])[0][-1])
+        for word in ("\n", "a", "b")
+    }
+    empty = 0.0
+    if name != "pure-bpe":
+        empty = math.exp(-network.score_tokens(lexicon, [*HISTORY, ""])[0][-1])
+    for word, p in scored.items():
+        if word == "\n" and name != "pure-char":
+            p, empty_share = (p, 0.0) if name == "hclm" else (p, empty)
+        else:
+            empty_share = empty if name == "pure-char" else empty / (1 - scored["\n"])
+        p = p / (1 - empty_share)
+        share = drawn.count(word) / n
+        assert abs(share - p) < 5 * (p * (1 - p) / n) ** 0.5 + 0.015, word
+
+
+# --- ablations ------------------------------------------------------------------------------------
+
+
+def gradients(trainer: Trainer, *, lexicon: bool) -> dict[str, Tensor]:
+    trainer.network.zero_grad()
+    trainer._window_backward(trainer.rails.window(0, 0))
+    if lexicon:
+        trainer._lexicon_backward()
+    return {n: p.grad for n, p in trainer.network.named_parameters() if p.grad is not None}
+
+
+def copy_weights(source: TwoLevel, target: TwoLevel) -> None:
+    target.lm.load_state_dict(source.lm.state_dict())
+    for speller in target.spellers:
+        speller.load_state_dict(source.novel.state_dict())
+
+
+def test_no_reg_is_full_without_factor_2_gradient_by_gradient() -> None:
+    full, no_reg = make("full"), make("no-reg")
+    copy_weights(full, no_reg)
+    mine = gradients(make_trainer("full", full), lexicon=False)
+    theirs = gradients(make_trainer("no-reg", no_reg), lexicon=False)
+    assert mine.keys() == theirs.keys()
+    for name in mine:
+        torch.testing.assert_close(mine[name], theirs[name], rtol=0, atol=0, msg=name)
+    assert not make_trainer("no-reg").has_lexicon_factor
+
+
+def test_sep_reg_with_tied_spellers_is_full() -> None:
+    """Two spellers with the same weights: the gradients of the one are the sum of the two's."""
+    full, sep = make("full"), make("sep-reg")
+    copy_weights(full, sep)
+    mine = gradients(make_trainer("full", full, nuclear_norm=0.0), lexicon=True)
+    theirs = gradients(make_trainer("sep-reg", sep, nuclear_norm=0.0), lexicon=True)
+    for name, expected in mine.items():
+        found = theirs[name]
+        if name.startswith("novel."):
+            found = found + theirs[name.replace("novel.", "lexicon.")]
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7, msg=name)
+    tied = TwoLevel(sep.lm, lexicon_speller=sep.novel, novel_speller=sep.novel)
+    again = gradients(make_trainer("full", tied, nuclear_norm=0.0), lexicon=True)
+    for name, expected in mine.items():
+        torch.testing.assert_close(again[name], expected, rtol=0, atol=0, msg=name)
+
+
+def test_only_reg_learns_from_the_lexicon_alone_but_scores_as_full() -> None:
+    full, only = make("full"), make("only-reg")
+    only.lm.load_state_dict(full.lm.state_dict())
+    only.lexicon.load_state_dict(full.novel.state_dict())
+    tokens = ["ab", "ba", "b", "\n"]
+    for a, b in zip(
+        full.score_tokens(make_lexicon(), tokens), only.score_tokens(make_lexicon(), tokens),
+        strict=True,
+    ):  # fmt: skip
+        np.testing.assert_array_equal(a, b)
+    trainer = make_trainer("only-reg", only, nuclear_norm=0.0)
+    assert not any("speller" in n for n in gradients(trainer, lexicon=False))
+    with_lexicon = gradients(trainer, lexicon=True)
+    assert any(float(g.abs().sum()) > 0 for n, g in with_lexicon.items() if not n.startswith("lm."))
+    assert isinstance(only.novel, OnlyAtTest)
+
+
+def test_uncond_and_1gram_do_not_change_with_the_vector() -> None:
+    for name in ("uncond", "1gram"):
+        speller = make(name).novel
+        a, b = (speller.nats(torch.randn(3, 5), spell(["a", "bb", ""])) for _ in range(2))
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+    speller = make("full").novel
+    a, b = (speller.nats(torch.randn(3, 5), spell(["a", "bb", ""])) for _ in range(2))
+    assert not torch.allclose(a, b)
+
+
+# --- the paper's asides ---------------------------------------------------------------------------
+
+
+def test_the_lexicon_factor_may_be_about_hapax_legomena_only() -> None:
+    lexicon = replace(make_lexicon(), counts=np.array([0, 9, 5, 3, 1, 1, 1, 1, 1]))
+    recipe = toy_recipe("full")
+    recipe = replace(recipe, objective=replace(recipe.objective, lexicon_types="hapax"))
+    trainer = Trainer(recipe, make("full"), lexicon, TYPES, 0, Plan.of(9))
+    assert trainer.sampler.eligible.tolist() == [4, 5]
+
+
+def test_l2_instead_of_the_nuclear_norm() -> None:
+    trainer = make_trainer("full", nuclear_norm=3.0, speller_norm="l2")
+    speller = trainer.network.novel
+    expected = speller.gate_blocks().square().sum()
+    torch.testing.assert_close(trainer._speller_norm(), expected)
+    with pytest.raises(recipes.ConfigError, match="proximal"):
+        make_trainer("full", speller_norm="l2", proximal=True)
+
+
+def test_feedback_feeds_how_a_word_was_spelled() -> None:
+    """After a novel word, the future depends on its spelling; with e(UNK) it does not."""
+    lexicon = make_lexicon()
+    for name, differs in (("full", False), ("full-feedback", True)):
+        network = make(name)
+        a, b = (network.score_tokens(lexicon, [word, "ab", "a"]) for word in ("ba", "b"))
+        assert np.allclose(a[0][1:], b[0][1:]) != differs
+        assert np.allclose(a[0][0], b[0][0])
+
+
+def test_feedback_reaches_the_speller_with_gradients() -> None:
+    network = make("full-feedback")
+    trainer = make_trainer("full-feedback", network, nuclear_norm=0.0)
+    found = gradients(trainer, lexicon=False)
+    assert float(found["feedback.map.weight"].abs().sum()) > 0
+
+
+@pytest.mark.parametrize("vocab_size", [0, 1])
+def test_a_vocabulary_of_unk_and_eos(vocab_size: int) -> None:
+    network = recipes.build_model(toy_recipe("full"), make_lexicon(2))
+    network.initialise(0, make_lexicon().counts)
+    lm, spelling = network.score_tokens(make_lexicon(2), ["ab", "\n"])
+    assert spelling[0] > 0 and spelling[1] == 0 and (lm > 0).all()
+
+
+def segmentations(network: UnitLM, word: str) -> Iterator[list[int]]:
+    """All ways to write a word in units, by brute force."""
+    ends = network.units.ends_word()
+
+    def extend(at: int, ids: list[int]) -> Iterator[list[int]]:
+        for unit in range(2, len(network.units)):
+            piece = network.units.spelling(unit)
+            if not word.startswith(piece, at):
+                continue
+            stop = at + len(piece)
+            if ends[unit]:
+                if stop == len(word):
+                    yield [*ids, unit]
+            elif piece and stop < len(word) + (network.units.kind == "characters"):
+                yield from extend(stop, [*ids, unit])
+
+    yield from extend(0, [])
+
+
+def test_importance_sampling_finds_the_mass_of_all_segmentations() -> None:
+    network, lexicon = make("pure-bpe"), make_lexicon()
+    assert isinstance(network, UnitLM)
+    tokens = ["ab", "aab", "\n", "abab"]
+    units, _ = network._segments(lexicon, tokens[:3])
+    exact = 0.0
+    found = list(segmentations(network, "abab"))
+    assert len(found) > 1 and network.units.segment("abab") in found
+    with torch.no_grad():
+        for segment in found:
+            ids = np.array([*units, *segment])
+            inputs = torch.from_numpy(np.concatenate([[EOS_ID], ids[:-1]]))
+            hidden, _ = network.lm(inputs[:, None], network.zero_state(1))
+            nats = network._nats(hidden.states[:, 0], inputs, torch.from_numpy(ids))[1]
+            exact += math.exp(-float(nats[len(units) :].sum()))
+    estimate = network.all_segmentations_nats(lexicon, tokens, [3, 2], n_samples=600, seed=0)
+    canonical = network.score_tokens(lexicon, tokens)[0]
+    assert estimate[0] == pytest.approx(-math.log(exact), abs=0.03)
+    assert estimate[0] < canonical[3]
+    assert estimate[1] == pytest.approx(canonical[2], rel=1e-5), "EOS has one segmentation"
+
+
+def test_characters_have_one_segmentation() -> None:
+    network, lexicon = make("pure-char"), make_lexicon()
+    assert isinstance(network, UnitLM)
+    tokens = ["ab", "ba"]
+    estimate = network.all_segmentations_nats(lexicon, tokens, [0, 1], n_samples=2, seed=0)
+    np.testing.assert_allclose(estimate, network.score_tokens(lexicon, tokens)[0], rtol=1e-4)
+
+
+# --- HCLM's cache ---------------------------------------------------------------------------------
+
+
+def test_the_course_of_a_cache_is_that_of_a_plain_simulation() -> None:
+    rng = np.random.default_rng(0)
+    n_steps, n_slots = 40, 3
+    tokens = rng.integers(0, 9, (n_steps, 2))
+    words, uses = np.full((2, n_slots), -1), np.full((2, n_slots), -1.0)
+    course = follow(tokens, words, uses, 0.9)
+    states = rng.normal(size=(2, n_steps, 4))
+    carried = np.zeros((2, n_slots, 4))
+    keys = np.concatenate(
+        [carried, course.blend.astype(float) @ np.concatenate([carried, states], 1)], 1
+    )
+    for b in range(2):
+        slots: list[tuple[int, float, np.ndarray]] = []
+        for t in range(n_steps):
+            token = int(tokens[t, b])
+            live = {tuple(np.round(k, 6)) for k in keys[b, course.live[b, t]]}
+            assert live == {tuple(np.round(k, 6)) for _, _, k in slots}
+            held = [i for i, (word, _, _) in enumerate(slots) if word == token]
+            assert (course.hit[b, t] >= 0) == bool(held)
+            if held:
+                np.testing.assert_allclose(keys[b, course.hit[b, t]], slots[held[0]][2], atol=1e-6)
+            slots = [(word, use * 0.9, key) for word, use, key in slots]
+            if token < 2:
+                continue
+            if held:
+                word, use, key = slots[held[0]]
+                slots[held[0]] = (word, use + 1, (key + states[b, t]) / 2)
+            elif len(slots) < n_slots:
+                slots.append((token, 1.0, states[b, t]))
+            else:
+                least = min(range(n_slots), key=lambda i: slots[i][1])
+                slots[least] = (token, 1.0, states[b, t])
+        assert sorted(course.words[b].tolist()) == sorted(word for word, _, _ in slots)
+
+
+def test_a_cached_word_costs_less_when_it_comes_again() -> None:
+    network, lexicon = make("hclm-cache"), make_lexicon()
+    assert isinstance(network, HCLM) and network.cache is not None
+    with torch.no_grad():
+        network.cache.gate.bias.fill_(0.0)
+    nats = network.score_tokens(lexicon, ["abba◇", "abba◇", "a"])[0]
+    assert nats[1] < nats[0] - 1
+
+
+def test_every_system_is_built_by_some_recipe() -> None:
+    assert {recipes.get(name).system for name in recipes.names()} == set(SYSTEMS)
+    for name in recipes.names():
+        recipe = recipes.get(name)
+        assert recipe.name == name and recipe.about
+        assert recipes.from_json(recipes.to_json(recipe)) == recipe
+    assert len(ALPHABET) == 4
