@@ -14,7 +14,7 @@ import filelock
 import pytest
 import scipy.stats
 
-from spellonce import comparison, plots, show
+from spellonce import evaluations, plots, show
 from spellonce import model as models
 from spellonce.runs import RunFolder
 from spellonce.text import EOS, TextFormat, line_tokens
@@ -31,7 +31,10 @@ def make_data(folder: Path, n_test_lines: int, toml: str = "") -> Path:
 
 
 def train(data: Path, run: Path, *options: object, steps: int = 30) -> Path:
+    """A run without the evaluation that training stores, so that all storing here is `eval`'s."""
     call("train", data, "--out", run, "--steps", steps, *tiny(), *options).ok()
+    assert [path.name for path in (run / "evaluations").iterdir()] == ["valid.json"]
+    shutil.rmtree(run / "evaluations")
     return run
 
 
@@ -55,6 +58,18 @@ def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_training_stores_what_eval_would(tmp_path: Path) -> None:
+    call(
+        "train", make_data(tmp_path / "data", 9), "--out", tmp_path / "a", "--steps", 3, *tiny()
+    ).ok()
+    stored = json.loads((tmp_path / "a" / "evaluations" / "valid.json").read_text())["result"]
+    found = json.loads(call("eval", tmp_path / "a", "--json").ok())
+    timed = ("seconds", "tokens_per_second", "peak_rss_mb")
+    assert {k: v for k, v in stored.items() if k not in timed} == {
+        k: v for k, v in found.items() if k not in timed
+    }
 
 
 def compare(*arguments: object) -> dict[str, Any]:
@@ -264,7 +279,7 @@ def test_eval_scores_and_stores(runs: Path, monkeypatch: pytest.MonkeyPatch) -> 
     call("compare", "a", "b").ok()
     with monkeypatch.context() as patch:
         no_scoring(patch)
-        assert comparison.evaluation_of(Path("a"), "test") == result
+        assert evaluations.evaluation_of(Path("a"), "test") == result
     stored = Path("a/evaluations/test.json")
     again = json.loads(call("eval", "a", "--split", "test", "--json").ok())
     assert json.loads(stored.read_text())["result"] == again, "afresh, its seconds too"
@@ -277,12 +292,12 @@ def test_eval_scores_and_stores(runs: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_does_not_fit_is_not_used(
     change: str, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    truth = comparison.evaluation_of(Path("a"), "test")
+    truth = evaluations.evaluation_of(Path("a"), "test")
     stored = Path("a/evaluations/test.json")
     value = json.loads(stored.read_text())
     value["result"]["bits"] = 1.0
     if change != "figure":
-        value["sha256"] = comparison._checksum(value["result"])
+        value["sha256"] = evaluations._checksum(value["result"])
     files = {"model": "model.safetensors", "lexicon": "lexicon.tsv"}
     if change in files:
         value["origin"]["files"][files[change]] = "another"
@@ -290,17 +305,17 @@ def test_what_does_not_fit_is_not_used(
         value["origin"][change] = "another"
     text = json.dumps(value)
     stored.write_text({"half": text[: len(text) // 2], "list": "[1]"}.get(change, text))
-    again = comparison.evaluation_of(Path("a"), "test")
+    again = evaluations.evaluation_of(Path("a"), "test")
     assert again["bits"] == truth["bits"]
     assert json.loads(stored.read_text())["result"] == again
     no_scoring(monkeypatch)
-    assert comparison.evaluation_of(Path("a"), "test") == again
+    assert evaluations.evaluation_of(Path("a"), "test") == again
 
 
 def test_another_model_in_the_same_folder(runs: Path) -> None:
     compare("a", "c")
     call("train", "many", "--out", "a", "--force", "--steps", 5, *tiny("vocab_size=20")).ok()
-    assert not Path("a/evaluations").exists(), "it went with the run that it was about"
+    assert not Path("a/evaluations/test.json").exists(), "it went with the run that it was about"
     (pair,) = compare("a", "c")["pairs"]
     assert pair["delta"] == 0
 
@@ -349,7 +364,7 @@ def test_training_goes_on_beside_what_is_stored(runs: Path) -> None:
     call("train", "blank.txt", "--out", "a", "--force").refused("white space", 1)
     assert snapshot(runs / "a") == before
     call("train", "many", "--out", "a", "--force", "--steps", 2, *tiny()).ok()
-    assert not Path("a/evaluations").exists()
+    assert not Path("a/evaluations/test.json").exists()
     (runs / "b" / "evaluations" / "mine.txt").write_text("precious")
     command = ["train", "many", "--out", "b", "--force", "--steps", 2, *tiny()]
     call(*command).refused("holds other things (evaluations/mine.txt)", 1)
@@ -380,7 +395,7 @@ def test_a_run_that_changes_while_it_is_scored(runs: Path, monkeypatch: pytest.M
         return result
 
     monkeypatch.setattr(models.Model, "evaluate_split", replaced)
-    assert comparison.evaluation_of(Path("a"), "test")["bits"] > 0
+    assert evaluations.evaluation_of(Path("a"), "test")["bits"] > 0
     assert RunFolder(Path("a")).read_evaluation("test") is None
 
 

@@ -14,6 +14,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
 import io  # noqa: E402
 import json  # noqa: E402
 import re  # noqa: E402
+import shlex  # noqa: E402
 import signal  # noqa: E402
 import sys  # noqa: E402
 import threading  # noqa: E402
@@ -263,7 +264,7 @@ def evaluate(
         raise ConfigError(f"--split must be valid or test, not {split!r}")
     loaded = _load(run or model, device)
     if text is None:
-        from spellonce.comparison import evaluate_and_store
+        from spellonce.evaluations import evaluate_and_store
 
         result = evaluate_and_store(loaded, Path(run or model or ""), split)
     else:
@@ -304,6 +305,69 @@ def compare(
         _print_json(result)
     else:
         comparison_table(result)
+
+
+@app.command()
+def reproduce(
+    experiment: Annotated[
+        str, typer.Argument(help="table1, vocabulary, mwc, samples or types-tokens.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="For runs, tables and figures.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time of everything: 2h, 90m.")
+    ] = None,
+    each: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time of each training, instead.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of each training, instead.")] = None,
+    dataset: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Data set; may be given repeatedly.")
+    ] = None,
+    size: Annotated[str, typer.Option(help="small, or paper (made for a GPU).")] = "small",
+    systems: Annotated[str | None, typer.Option(metavar="A,B…", help="Only these systems.")] = None,
+    vocabulary: Annotated[
+        str | None, typer.Option(metavar="N,N…", help="Sizes of the vocabulary.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Of full, no-reg and pure-bpe, in table1.")] = 1,
+    device: Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda, …")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """A table or figure of the paper, ours beside theirs; goes on where it stopped."""
+    if out is None:
+        raise ConfigError("where to? give the results a folder: --out DIR")
+    seconds, seconds_each = (None if t is None else parse_duration(t) for t in (budget, each))
+    from spellonce import plots, reproduction
+    from spellonce.show import TrainingDisplay
+
+    plots.check(Path("figure.svg"))
+    wish = reproduction.Wish(
+        datasets=tuple(dataset or ()), size=size, systems=_names(systems),
+        sizes=tuple(_whole_number("--vocabulary", n) for n in _names(vocabulary)), seeds=seeds,
+        budget=seconds, each=seconds_each, steps=steps,
+        command=f"spellonce {' '.join(shlex.quote(argument) for argument in sys.argv[1:])}",
+    )  # fmt: skip
+    with TrainingDisplay() as display:
+        written = reproduction.reproduce(
+            experiment, wish, out, device=device, threads=threads, reporter=display,
+            told=(lambda message: None) if as_json else typer.echo,
+        )  # fmt: skip
+    if as_json:
+        _print_json({"experiment": experiment, "written": [str(path) for path in written]})
+    else:
+        typer.echo(f"written: {', '.join(str(path) for path in written)}")
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def _whole_number(option: str, text: str) -> int:
+    if not text.isdecimal():
+        raise ConfigError(f"{option}: {text!r} is not a whole number")
+    return int(text)
 
 
 @app.command()

@@ -1,101 +1,25 @@
-"""Runs side by side on one text: figures, and which differences are more than luck.
-
-Scoring is the slow part, so the evaluation of a run's split is stored in its folder together with
-the checksums of all that it follows from, and used again for as long as they fit.
-"""
+"""Runs side by side on one text: figures, and which differences are more than luck."""
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from spellonce import __version__
-from spellonce.errors import ConfigError, DataError, RunError
-from spellonce.runs import RunFolder, sha256
+from spellonce.errors import ConfigError, DataError
+from spellonce.evaluations import evaluation_of
+from spellonce.runs import RunFolder
 from spellonce.significance import LEVEL, PermutationTest, holm, permutation_test
 from spellonce.text import MIN_ARTICLES
-
-if TYPE_CHECKING:
-    from spellonce.model import Model
 
 _FIGURES = (
     "recipe", "bits", "bpc", "bpc_lm", "bpc_spell", "bpc_strict", "n_chars", "bins",
 )  # fmt: skip
 _VISIBLE = 0.0005
 """Bits per character that show in a figure of three digits."""
-
-
-# --- stored evaluations -----------------------------------------------------------------------
-
-
-def evaluation_of(run: Path, split: str, *, device: str = "cpu") -> dict[str, Any]:
-    """The figures of `eval` for a split of the run's data: the stored ones if they still fit,
-    otherwise the model is loaded and the text scored.
-    """
-    stored = _stored(RunFolder(run), split)
-    if stored is not None:
-        return stored
-    from spellonce.model import load
-
-    return evaluate_and_store(load(run, device=device), run, split)
-
-
-def evaluate_and_store(model: Model, run: Path, split: str) -> dict[str, Any]:
-    """Scores a split with the model that was just loaded from a run, and stores the figures there.
-
-    A folder that cannot be written to is no error: then they are only returned.
-    """
-    folder = RunFolder(run)
-    before = _origin(folder, split)
-    result = model.evaluate_split(split)
-    # The run may have been replaced while its text was scored.
-    if before is not None and before == _origin(folder, split):
-        value = {"origin": before, "sha256": _checksum(result), "result": result}
-        folder.write_evaluation(split, value)
-    return result
-
-
-def _stored(folder: RunFolder, split: str) -> dict[str, Any] | None:
-    value = folder.read_evaluation(split)
-    if value is None or not isinstance(result := value.get("result"), dict):
-        return None
-    if value.get("sha256") != _checksum(result):
-        return None
-    return result if value.get("origin") == _origin(folder, split) else None
-
-
-def _origin(folder: RunFolder, split: str) -> dict[str, Any] | None:
-    """All that the figures of a split follow from; None where there is no such split or model."""
-    try:
-        config = folder.read_config()
-        # The model, its lexicon, and whatever else was recorded with them: as they are now.
-        names = [name for name in folder.read_json("checksums.json") if Path(name).name == name]
-        sums = {name: sha256(folder / name) for name in names}
-    except (OSError, RunError):
-        return None
-    recorded = config["data"].get("splits", {}).get(split)
-    if recorded is None:
-        return None
-    return {
-        "files": sums,
-        "split": recorded["sha256"],
-        "recipe": config["recipe"],
-        "text": config["text"],
-        "spellonce": __version__,
-    }
-
-
-def _checksum(result: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
-
-
-# --- comparing --------------------------------------------------------------------------------
 
 
 def compare(
@@ -214,7 +138,7 @@ def _notes(
         )
     if len({config["data"]["splits"]["train"]["sha256"] for config in configs}) > 1:
         notes.append("The systems were trained on different texts.")
-    if len({json.dumps([row["chars"] for row in system["bins"]]) for system in systems}) > 1:
+    if len({tuple(row["chars"] for row in system["bins"]) for system in systems}) > 1:
         notes.append(
             "The bins do not hold the same words for all systems, "
             "since these have not seen the same words as often."

@@ -11,6 +11,7 @@ the result is a function of its arguments alone. State is an argument too.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol, cast
@@ -18,6 +19,7 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from spellonce import runtime
 from spellonce.errors import ConfigError
 from spellonce.softmax import LexemeTable
 
@@ -117,9 +119,11 @@ class LSTMLayer(nn.Module):
         """(T, B, n_input) → (T, B, n_hidden)"""
         recurrent = dropout(self.weight_hh, p_recurrent, generator, tuple(self.weight_hh.shape))
         weights = [self.weight_ih, recurrent, self.bias_ih, self.bias_hh]
-        out, h, c = torch.lstm(
-            x, list(state), weights, True, 1, 0.0, torch.is_grad_enabled(), False, False
-        )
+        training = torch.is_grad_enabled()
+        # A single stream is a chain of matrix-vector products: threads would mostly wait.
+        single = x.shape[1] == 1 and not training and x.device.type == "cpu"
+        with runtime.one_thread() if single else nullcontext():
+            out, h, c = torch.lstm(x, list(state), weights, True, 1, 0.0, training, False, False)
         return out, (h, c)
 
 

@@ -70,7 +70,10 @@ class Model:
         """All figures of `spellonce eval`."""
         begin = time.perf_counter()
         scores = self.score_lines(lines)
-        seconds = time.perf_counter() - begin
+        return self.report(scores, split, time.perf_counter() - begin)
+
+    def report(self, scores: TokenScores, split: str, seconds: float) -> dict[str, Any]:
+        """All figures of scores that took so many seconds."""
         result = figures(scores)
         return {
             "recipe": self.recipe.name,

@@ -88,6 +88,7 @@ def prepare(
             },
             "train_tokens": encoded.n_tokens,
             "train_ids": n_ids,
+            "units": None if units is None else len(units),
             "train_chars": encoded.n_chars,
             "train_bytes": encoded.n_bytes,
             "train_types": len(lexicon.types),

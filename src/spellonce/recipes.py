@@ -182,8 +182,10 @@ def pure_char_small() -> Recipe:
         name="pure-char-small",
         about="an LSTM over characters at a size for two CPU cores",
         system="pure-char",
-        windows=replace(small.windows, window=150, window_max=150),
-        lm=replace(small.lm, n_embed=64, n_hidden=640, tied=False, cuts=(), unigram_bias=False),
+        windows=replace(small.windows, window=200, window_max=200),
+        lm=replace(
+            small.lm, n_embed=64, n_hidden=512, n_layers=1, tied=False, cuts=(), unigram_bias=False
+        ),
     )
 
 
@@ -226,7 +228,7 @@ def hclm_small() -> Recipe:
         name="hclm-small",
         about="words composed from and spelled in characters, at a size for two CPU cores",
         system="hclm",
-        windows=replace(small.windows, rails=32, window=35),
+        windows=replace(small.windows, window=45),
         lm=replace(small.lm, n_embed=256, n_hidden=512, cuts=(), unigram_bias=False),
         speller=SpellerConfig(n_char_embed=16, n_hidden=256, n_layers=1, drop=0.0, drop_vector=0.1),
         hclm=HCLMConfig(n_char_embed=32),

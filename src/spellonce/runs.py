@@ -32,7 +32,7 @@ from torch import Tensor
 
 from spellonce.errors import RunError
 
-FORMAT = 1
+FORMAT = 2
 """Version of the run folder's format."""
 _OURS = {
     "config.json", "lexicon.tsv", "model.safetensors", "log.jsonl", "result.json", "checksums.json",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -31,6 +33,20 @@ def prepare(device: str = "cpu", threads: int | None = None) -> torch.device:
     except Exception as error:  # each kind of device has its own way to say that it is not there
         raise ConfigError(f"device {device!r} cannot be used here: try --device cpu") from error
     return chosen
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Computes on one thread: for work in steps too small to be shared."""
+    n = torch.get_num_threads()
+    if n == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n)
 
 
 def threads() -> int:

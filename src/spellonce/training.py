@@ -20,12 +20,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from spellonce import corpus, recipes, runtime
+from spellonce import corpus, evaluations, recipes, runtime
 from spellonce import lexicon as lexicons
 from spellonce.corpus import Dataset
 from spellonce.errors import ConfigError, DataError, InterruptedTrainingError, RunError
 from spellonce.evaluation import figures
 from spellonce.lexicon import Lexicon
+from spellonce.model import Model
 from spellonce.network import Network
 from spellonce.plan import Budget, Plan
 from spellonce.preparation import (
@@ -86,7 +87,9 @@ def train(
                 run, dataset, recipe or recipes.full_small(), seed or 0, device or "cpu",
                 length or Length(), reporter,
             )  # fmt: skip
-        return _Training(run, config, length, board, reporter, started).go()
+        result, evaluation = _Training(run, config, length, board, reporter, started).go()
+    evaluations.store(run, "valid", evaluation)
+    return result
 
 
 @contextmanager
@@ -141,8 +144,8 @@ class _Training:
         self._valid: Reading | None = None
         self.resumed = (run / "plan.json").is_file()
 
-    def go(self) -> dict[str, Any]:
-        """Plans, trains, evaluates, saves."""
+    def go(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Plans, trains, evaluates, saves; the result, and all figures of the validation split."""
         # What can fail comes before the plan, with which a run has begun.
         self._valid_reading()
         trainer = self._trainer(Plan.of(1))
@@ -270,11 +273,15 @@ class _Training:
 
     # --- the end ------------------------------------------------------------------------------
 
-    def _finish(self, trainer: Trainer, seconds: float) -> dict[str, Any]:
+    def _finish(self, trainer: Trainer, seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
         """Validates the final weights, and writes them and the result."""
         self.reporter.status("validating")
+        fmt = text_format(self.config)
+        model = Model(trainer.network, self.lexicon, self.recipe, fmt, self.config)
         with trainer.averages.swapped_in():
-            _, valid = self._validate(trainer.network, self._valid_reading())
+            begin = time.perf_counter()
+            scores = score_reading(trainer.network, self.lexicon, self._valid_reading())
+            valid = model.report(scores, "valid", time.perf_counter() - begin)
             self.run.write_model(trainer.parameters)
         cursor = trainer.cursor
         spellers = [s for s in trainer.network.spellers if isinstance(s, Speller)]
@@ -287,7 +294,7 @@ class _Training:
             "seconds": round(seconds, 3),
             "tokens_per_second": round(cursor.tokens * self.tokens_per_id / max(seconds, 1e-9), 1),
             "valid_bpc": valid["bpc"],
-            "valid": {k: v for k, v in valid.items() if k != "bpc"},
+            "valid": {k: v for k, v in figures(scores).items() if k != "bpc"},
             "speller_ranks": [s.ranks() for s in spellers],
             "averaged": trainer.averages.active,
             "peak_rss_mb": runtime.peak_rss_mb(),
@@ -296,7 +303,7 @@ class _Training:
         }
         self.run.append_log({"step": cursor.step, "valid_bpc": valid["bpc"], "final": True})
         self.run.write_json("result.json", result)
-        return result
+        return result, valid
 
     def _valid_reading(self) -> Reading:
         if self._valid is None:

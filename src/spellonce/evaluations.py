@@ -1,0 +1,87 @@
+"""Evaluations stored with the run that they belong to.
+
+Scoring is slow. So the figures of a run's split are kept in its folder together with the checksums
+of all that they follow from, and used again for as long as those fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spellonce import __version__
+from spellonce.errors import RunError
+from spellonce.runs import RunFolder, sha256
+
+if TYPE_CHECKING:
+    from spellonce.model import Model
+
+
+def evaluation_of(run: Path, split: str, *, device: str = "cpu") -> dict[str, Any]:
+    """The figures of `eval` for a split of the run's data: the stored ones if they still fit,
+    otherwise the model is loaded and the text scored.
+    """
+    stored = _stored(RunFolder(run), split)
+    if stored is not None:
+        return stored
+    from spellonce.model import load
+
+    return evaluate_and_store(load(run, device=device), run, split)
+
+
+def evaluate_and_store(model: Model, run: Path, split: str) -> dict[str, Any]:
+    """Scores a split with the model that was just loaded from a run, and stores the figures there.
+
+    A folder that cannot be written to is no error: then they are only returned.
+    """
+    folder = RunFolder(run)
+    before = _origin(folder, split)
+    result = model.evaluate_split(split)
+    # The run may have been replaced while its text was scored.
+    if before == _origin(folder, split):
+        store(folder, split, result)
+    return result
+
+
+def store(folder: RunFolder, split: str, result: dict[str, Any]) -> None:
+    """Keeps the figures of the model that is in the folder now."""
+    origin = _origin(folder, split)
+    if origin is not None:
+        value = {"origin": origin, "sha256": _checksum(result), "result": result}
+        folder.write_evaluation(split, value)
+
+
+def _stored(folder: RunFolder, split: str) -> dict[str, Any] | None:
+    value = folder.read_evaluation(split)
+    if value is None or not isinstance(result := value.get("result"), dict):
+        return None
+    if value.get("sha256") != _checksum(result):
+        return None
+    return result if value.get("origin") == _origin(folder, split) else None
+
+
+def _origin(folder: RunFolder, split: str) -> dict[str, Any] | None:
+    """All that the figures of a split follow from; None where there is no such split or model."""
+    try:
+        config = folder.read_config()
+        # The model, its lexicon, and whatever else was recorded with them: as they are now.
+        names = [name for name in folder.read_json("checksums.json") if Path(name).name == name]
+        sums = {name: sha256(folder / name) for name in names}
+    except (OSError, RunError):
+        return None
+    recorded = config["data"].get("splits", {}).get(split)
+    if recorded is None:
+        return None
+    return {
+        "files": sums,
+        "split": recorded["sha256"],
+        "recipe": config["recipe"],
+        "text": config["text"],
+        "spellonce": __version__,
+    }
+
+
+def _checksum(result: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()

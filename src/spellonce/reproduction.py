@@ -1,0 +1,303 @@
+"""The paper's tables and figures, one call each: what to train, on how much time, what to write.
+
+An experiment is a list of trainings (`Job`) and a report on what came of them. Runs stand in
+`OUT/runs/NAME`, so whatever was interrupted goes on where it stopped, and the report is written
+anew after each of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from spellonce import corpus, ngram_ranks, published, recipes, reports
+from spellonce.errors import ConfigError
+from spellonce.evaluations import evaluation_of
+from spellonce.lexicon import N_SPECIAL
+from spellonce.model import load
+from spellonce.preparation import Length
+from spellonce.progress import Reporter
+from spellonce.recipes import Recipe
+from spellonce.reports import Outcome, Report
+from spellonce.runs import RunFolder
+from spellonce.training import train
+
+Size = Literal["small", "paper"]
+SCORING_SHARE = 0.15
+"""Of the time of a job, what is kept for scoring the test split."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training of an experiment."""
+
+    name: str
+    system: str
+    dataset: str
+    settings: tuple[str, ...] = ()
+    """Changes of the recipe, as for `--set`."""
+    seed: int = 0
+
+    def recipe(self, size: str) -> Recipe:
+        """What is trained."""
+        name = self.system + ("-small" if size == "small" else "")
+        return recipes.override(recipes.get(name), self.settings)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure of the paper."""
+
+    name: str
+    jobs: tuple[Job, ...]
+    report: Callable[[Sequence[Outcome], Sequence[Path], float | None], Report]
+    """What is written, from outcomes, the folders of finished runs, and the seconds of each."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked for."""
+
+    datasets: tuple[str, ...] = ()
+    size: str = "small"
+    """Of the models: `small` or `paper`."""
+    systems: tuple[str, ...] = ()
+    """Instead of the experiment's own choice."""
+    sizes: tuple[int, ...] = ()
+    """Vocabulary sizes (lexemes, or merges), instead of the experiment's own choice."""
+    seeds: int = 1
+    """Seeds of the systems in `SEEDED`, in table1."""
+    budget: float | None = None
+    """Seconds for everything."""
+    each: float | None = None
+    """Seconds for each training instead."""
+    steps: int | None = None
+    """Steps of each training instead."""
+    command: str = ""
+    """How the user said it: printed in the report."""
+
+    def __post_init__(self) -> None:
+        if self.size not in get_args(Size):
+            raise ConfigError(f"--size must be {' or '.join(get_args(Size))}, not {self.size!r}")
+        if sum(x is not None for x in (self.budget, self.each, self.steps)) > 1:
+            raise ConfigError("give one of --budget, --each and --steps")
+        if self.seeds < 1:
+            raise ConfigError(f"--seeds must be at least 1, got {self.seeds}")
+        for system in self.systems:
+            recipes.get(system)
+
+
+SEEDED = ("full", "no-reg", "pure-bpe")
+"""The systems of which several seeds are compared."""
+SIZES = {"small": (1_000, 5_000, 10_000, 20_000, 30_000), "paper": (5_000, 20_000, 40_000, 60_000)}
+"""Vocabularies of the sweep."""
+TEMPERATURES = (0.75, 1.0)
+
+
+def table1(wish: Wish) -> Experiment:
+    """All systems: bins, dev and test, significance (paper, table 1)."""
+    dataset = wish.datasets[0] if wish.datasets else "wikitext-2"
+    systems = wish.systems or tuple(published.WIKITEXT_2)
+    jobs = [Job(system, system, dataset) for system in systems]
+    jobs += [
+        Job(f"{system}-seed{seed}", system, dataset, seed=seed)
+        for seed in range(1, wish.seeds)
+        for system in systems
+        if system in SEEDED
+    ]
+    return Experiment(
+        "table1", tuple(jobs), lambda found, _, each: reports.table1(found, wish.command, each)
+    )
+
+
+def vocabulary(wish: Wish) -> Experiment:
+    """bpc against the size of the vocabulary (paper, figure 3)."""
+    dataset = wish.datasets[0] if wish.datasets else "wikitext-2"
+    jobs = [
+        Job(f"{system}-{size}", system, dataset, (_size_setting(system, size),))
+        for size in wish.sizes or SIZES[wish.size]
+        for system in wish.systems or SEEDED
+    ]
+    return Experiment(
+        "vocabulary",
+        tuple(jobs),
+        lambda found, _, each: reports.vocabulary(found, wish.command, each),
+    )
+
+
+def mwc(wish: Wish) -> Experiment:
+    """Languages, split at spaces and tokenized (paper, table 2)."""
+    datasets = wish.datasets or tuple(f"mwc-{code}" for code in published.LANGUAGES)
+    jobs = [
+        Job(
+            f"{dataset}-{tokenization}-{system}", system, dataset, (f"tokenization={tokenization}",)
+        )
+        for dataset in datasets
+        for tokenization in ("spaces", "reversible")
+        for system in wish.systems or ("full", "pure-bpe")
+    ]
+    return Experiment(
+        "mwc", tuple(jobs), lambda found, _, each: reports.languages(found, wish.command, each)
+    )
+
+
+def samples(wish: Wish) -> Experiment:
+    """What the speller makes of embeddings, and texts at several vocabularies and temperatures."""
+    dataset = wish.datasets[0] if wish.datasets else "wikitext-2"
+    sizes = wish.sizes or SIZES[wish.size][1::2]
+    jobs = tuple(Job(f"full-{n}", "full", dataset, (f"vocab_size={n}",)) for n in sizes)
+    return Experiment("samples", jobs, lambda _, runs, __: _samples_report(runs, wish.command))
+
+
+def _samples_report(runs: Sequence[Path], command: str) -> Report:
+    draws: list[tuple[str, list[str]]] = []
+    texts: list[dict[str, Any]] = []
+    for run in runs:
+        model = load(run)
+        lexicon = model.lexicon
+        texts += [
+            {
+                "vocabulary": lexicon.n_lexemes - N_SPECIAL + 1,
+                "temperature": temperature,
+                "pieces": [
+                    (piece.text, piece.is_novel)
+                    for piece in model.sample(120, temperature=temperature, seed=1).pieces
+                ],
+            }
+            for temperature in TEMPERATURES
+        ]
+        if run == runs[-1]:
+            words = lexicon.types[N_SPECIAL : lexicon.n_lexemes]
+            good = [word for word in words if word.isalpha() and len(word) > 4]
+            chosen = [w for w, _ in published.SPELLER_SAMPLES if w in set(words)]
+            chosen += good[200 :: max(len(good) // 12, 1)][: 12 - len(chosen)]
+            draws = [
+                (w, model.spell(w, n=4, seed=i, novel_only=True)) for i, w in enumerate(chosen)
+            ]
+    return reports.samples(draws, texts, command)
+
+
+def types_tokens(wish: Wish) -> Experiment:
+    """Character n-grams counted over tokens and over types (paper, footnote)."""
+    dataset = wish.datasets[0] if wish.datasets else "wikitext-2"
+
+    def report(_: Sequence[Outcome], __: Sequence[Path], ___: float | None) -> Report:
+        found = corpus.find_dataset(dataset)
+        words = ngram_ranks.count_words(found.split("train").lines(), found.format)
+        ranks = [ngram_ranks.rank_ngrams(dataset, words, n) for n in (2, 3)]
+        return reports.types_tokens(ranks, wish.command)
+
+    return Experiment("types-tokens", (), report)
+
+
+EXPERIMENTS: dict[str, Callable[[Wish], Experiment]] = {
+    "table1": table1,
+    "vocabulary": vocabulary,
+    "mwc": mwc,
+    "samples": samples,
+    "types-tokens": types_tokens,
+}
+
+
+def _size_setting(system: str, size: int) -> str:
+    return f"merges={size}" if system == "pure-bpe" else f"vocab_size={size}"
+
+
+def plan(experiment: Experiment, wish: Wish) -> Length | None:
+    """How long each training is; None: as its recipe says."""
+    if wish.steps is not None:
+        return Length(steps=wish.steps)
+    if wish.each is not None:
+        return Length(budget=wish.each)
+    if wish.budget is not None and experiment.jobs:
+        return Length(budget=wish.budget / len(experiment.jobs) * (1 - SCORING_SHARE))
+    return None
+
+
+def reproduce(
+    name: str,
+    wish: Wish,
+    out: Path,
+    *,
+    device: str | None = None,
+    threads: int | None = None,
+    reporter: Reporter,
+    told: Callable[[str], None] = lambda message: None,
+) -> list[Path]:
+    """Runs an experiment, or goes on with it; the files that were written.
+
+    `told` hears how the time is divided, and of each training that is done.
+    """
+    if name not in EXPERIMENTS:
+        raise ConfigError(f"unknown experiment {name!r}: there are {', '.join(EXPERIMENTS)}")
+    experiment = EXPERIMENTS[name](wish)
+    length = plan(experiment, wish)
+    datasets = {job.dataset: corpus.find_dataset(job.dataset) for job in experiment.jobs}
+    made = {job.name: job.recipe(wish.size) for job in experiment.jobs}
+    told(_division(experiment, length))
+    each = length.budget if length else None
+    outcomes: list[Outcome] = []
+    runs: list[Path] = []
+    for number, job in enumerate(experiment.jobs, 1):
+        folder = out / "runs" / job.name
+        result = train(
+            datasets[job.dataset], made[job.name], folder, seed=job.seed, length=length,
+            resume=True, device=device, threads=threads, reporter=reporter,
+        )  # fmt: skip
+        reporter.status(f"scoring the test split with {job.name}")
+        outcomes.append(_outcome(job, made[job.name], folder, result))
+        runs.append(folder)
+        told(
+            f"{number} of {len(experiment.jobs)}: {job.name}, "
+            + ", ".join(
+                f"{figures['bpc']:.3f} bpc on {figures['split']}"
+                for figures in (outcomes[-1].valid, outcomes[-1].test)
+                if figures
+            )
+        )
+        experiment.report(outcomes, runs, each).write(out)
+    return experiment.report(outcomes, runs, each).write(out)
+
+
+def _outcome(job: Job, recipe: Recipe, folder: Path, result: dict[str, Any]) -> Outcome:
+    config = RunFolder(folder).read_config()
+    return Outcome(
+        name=job.name,
+        system=job.system,
+        recipe=recipe.name,
+        dataset=job.dataset,
+        seed=job.seed,
+        settings=job.settings,
+        train=result,
+        data=json.loads(json.dumps(config["data"])),
+        valid=evaluation_of(folder, "valid"),
+        test=evaluation_of(folder, "test") if "test" in config["data"]["splits"] else {},
+    )
+
+
+def _division(experiment: Experiment, length: Length | None) -> str:
+    n = len(experiment.jobs)
+    if not n:
+        return "nothing is trained for this"
+    if length is None:
+        return f"{n} trainings, each as long as its recipe says"
+    if length.budget is None:
+        return f"{n} trainings of {length.steps:,} steps each, and scoring"
+    return (
+        f"{n} trainings of {_minutes(length.budget)} each, validation included, and scoring the "
+        f"test split after each: about {_minutes(n * length.budget / (1 - SCORING_SHARE))} in all"
+    )
+
+
+def _minutes(seconds: float) -> str:
+    """
+    >>> _minutes(75), _minutes(7300)
+    ('1 min 15 s', '2 h 2 min')
+    """
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,0 +1,119 @@
+"""`reproduce` on a tiny text: it divides its time, goes on where it stopped, and writes it down."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spellonce import reproduction
+from spellonce.errors import ConfigError
+from spellonce.preparation import Length
+from spellonce.reproduction import EXPERIMENTS, Wish, plan
+
+from .conftest import call
+from .test_golden import text
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    lines = text().splitlines(keepends=True)
+    for name in ("toy-de", "toy-fr"):
+        folder = tmp_path / "data" / name
+        folder.mkdir(parents=True)
+        for split, part in (
+            ("train", lines[:300]),
+            ("valid", lines[300:340]),
+            ("test", lines[340:380]),
+        ):
+            (folder / f"{split}.txt").write_text("".join(part))
+        (folder / "dataset.toml").write_text('articles = "line"\n')
+    monkeypatch.setenv("SPELLONCE_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def reproduce(*arguments: object) -> str:
+    return call("reproduce", *arguments).ok()
+
+
+def test_a_table_of_two_systems_is_written_and_gone_on_with(data: Path) -> None:
+    command = ["table1", "--dataset", "toy-de", "--steps", 2, "--out", "out"]
+    out = reproduce(*command, "--systems", "full,pure-bpe")
+    assert "2 trainings of 2 steps each" in out and "2 of 2: pure-bpe" in out
+    table = Path("out/table1.md").read_text()
+    assert "1.416" in table and "spellonce reproduce table1" in table
+    for name in ("full", "pure-bpe"):
+        result = json.loads(Path(f"out/runs/{name}/evaluations/test.json").read_text())["result"]
+        assert f"{result['bpc']:.3f}" in table
+    weights = Path("out/runs/full/model.safetensors")
+    before = weights.stat().st_mtime_ns
+    out = reproduce(*command, "--systems", "full,pure-bpe,1gram")
+    assert weights.stat().st_mtime_ns == before, "what is finished is not trained again"
+    assert "3 of 3: 1gram" in out and "1gram" in Path("out/table1.md").read_text()
+    assert {p.suffix for p in Path("out").iterdir() if p.is_file()} == {
+        ".md",
+        ".csv",
+        ".svg",
+        ".png",
+    }
+
+
+def test_languages_are_read_in_two_ways(data: Path) -> None:
+    out = reproduce(
+        "mwc", "--dataset", "toy-de", "--dataset", "toy-fr", "--steps", 1, "--out", "out",
+        "--systems", "1gram",
+    )  # fmt: skip
+    assert "4 of 4" in out
+    configs = [json.loads(p.read_text()) for p in sorted(Path("out/runs").glob("*/config.json"))]
+    assert sorted(c["text"]["tokenization"] for c in configs) == ["reversible"] * 2 + ["spaces"] * 2
+    assert len({c["data"]["train_chars"] for c in configs}) == 1, "the same characters count"
+    assert "toy-de" in Path("out/mwc.md").read_text()
+
+
+def test_a_sweep_over_vocabularies(data: Path) -> None:
+    reproduce("vocabulary", "--dataset", "toy-de", "--steps", 1, "--out", "out",
+              "--vocabulary", "30,60", "--systems", "no-reg,pure-bpe")  # fmt: skip
+    recipes = [json.loads(p.read_text())["recipe"] for p in Path("out/runs").glob("*/config.json")]
+    assert sorted(r["data"]["vocab_size"] for r in recipes if r["system"] == "no-reg") == [30, 60]
+    assert sorted(r["bpe"]["merges"] for r in recipes if r["system"] == "pure-bpe") == [30, 60]
+    assert Path("out/vocabulary.svg").is_file()
+
+
+def test_samples_and_ngrams(data: Path) -> None:
+    reproduce("samples", "--dataset", "toy-de", "--steps", 2, "--vocabulary", "60", "--out", "out")
+    assert "temperature 0.75" in Path("out/samples.md").read_text()
+    reproduce("types-tokens", "--dataset", "toy-de", "--out", "out")
+    assert "among types" in Path("out/types-tokens.md").read_text()
+
+
+def test_how_the_time_is_divided() -> None:
+    wish = Wish(datasets=("x",), budget=3600.0, seeds=3)
+    experiment = EXPERIMENTS["table1"](wish)
+    assert len(experiment.jobs) == 16 and len({job.name for job in experiment.jobs}) == 16
+    assert [job.seed for job in experiment.jobs].count(0) == 10
+    length = plan(experiment, wish)
+    assert length is not None and length.budget == pytest.approx(3600 / 16 * 0.85)
+    assert plan(experiment, Wish(each=60.0)) == Length(budget=60.0)
+    assert plan(experiment, Wish()) is None
+    assert "16 trainings of 3 min 11 s each" in reproduction._division(experiment, length)
+    with pytest.raises(ConfigError, match="one of"):
+        Wish(budget=1.0, each=1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "code"),
+    [
+        (["table9", "--out", "out"], "unknown experiment 'table9': there are table1", 2),
+        (["table1"], "where to?", 2),
+        (["table1", "--out", "out", "--systems", "ful"], "did you mean full", 2),
+        (["table1", "--out", "out", "--size", "huge"], "--size must be small or paper", 2),
+        (["vocabulary", "--out", "out", "--vocabulary", "many"], "'many' is not a whole number", 2),
+        (["table1", "--out", "out", "--dataset", "nowhere"], "no data set 'nowhere'", 1),
+        (["table1", "--out", "out", "--budget", "soon"], "not a length of time", 2),
+    ],
+)
+def test_wrong_wishes(data: Path, arguments: list[str], message: str, code: int) -> None:
+    call("reproduce", *arguments).refused(message, code)
+    assert not Path("out").exists()
