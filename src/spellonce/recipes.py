@@ -186,6 +186,7 @@ def pure_char_small() -> Recipe:
         lm=replace(
             small.lm, n_embed=64, n_hidden=512, n_layers=1, tied=False, cuts=(), unigram_bias=False
         ),
+        training=replace(small.training, learning_rate=1.2e-2),
     )
 
 
@@ -232,6 +233,7 @@ def hclm_small() -> Recipe:
         lm=replace(small.lm, n_embed=256, n_hidden=512, cuts=(), unigram_bias=False),
         speller=SpellerConfig(n_char_embed=16, n_hidden=256, n_layers=1, drop=0.0, drop_vector=0.1),
         hclm=HCLMConfig(n_char_embed=32),
+        training=replace(small.training, learning_rate=1e-2),
     )
 
 
