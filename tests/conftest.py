@@ -145,6 +145,7 @@ def _be_the_command(job: dict[str, Any]) -> None:
     import resource
 
     from spellonce import cli
+    from spellonce.commands import shared
 
     code: object = 99
     try:
@@ -157,7 +158,7 @@ def _be_the_command(job: dict[str, Any]) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (job["largest_file"], hard))
         if job.get("signal_at"):
             _signal_at_change(job["signal_at"], job.get("number", signal.SIGKILL), job["folder"])
-        cli._STARTED = time.monotonic()
+        shared.STARTED = time.monotonic()
         sys.argv = ["spellonce", *job["args"]]
         cli.main()
     except SystemExit as ended:
@@ -218,6 +219,7 @@ class _Terminal(io.TextIOWrapper):
 def call(*arguments: object, stdin: bytes = b"") -> Result:
     """The command line in this process."""
     from spellonce import cli
+    from spellonce.commands import shared
 
     out, err = _Terminal("strict"), _Terminal("backslashreplace")
     with pytest.MonkeyPatch.context() as patch:
@@ -225,7 +227,7 @@ def call(*arguments: object, stdin: bytes = b"") -> Result:
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         patch.setattr(sys, "stdout", out)
         patch.setattr(sys, "stderr", err)
-        patch.setattr(cli, "_STARTED", time.monotonic())
+        patch.setattr(shared, "STARTED", time.monotonic())
         with pytest.raises(SystemExit) as ended:
             cli.main()
     return Result(int(ended.value.code or 0), out.text(), err.text())

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from spellonce import published, reports
 from spellonce.errors import ConfigError, DataError
 from spellonce.evaluation import BINS
-from spellonce.markdown import escape
-from spellonce.ngram_ranks import count_words, rank_ngrams
-from spellonce.report_parts import Place, agreement, differences, entries
+from spellonce.paper import published, reports
+from spellonce.paper.markdown import escape
+from spellonce.paper.ngram_ranks import count_words, rank_ngrams
+from spellonce.paper.outcomes import Place, agreement, differences, entries
 from spellonce.significance import holm
 from spellonce.text import TextFormat
 

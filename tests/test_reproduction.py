@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from spellonce import reproduction
 from spellonce.errors import ConfigError
+from spellonce.paper import experiments
+from spellonce.paper.experiments import EXPERIMENTS, Wish, plan
 from spellonce.preparation import Length
-from spellonce.reproduction import EXPERIMENTS, Wish, plan
 
 from .conftest import call
 from .test_golden import text
@@ -97,7 +97,7 @@ def test_how_the_time_is_divided() -> None:
     assert length is not None and length.budget == pytest.approx(3600 / 16 * 0.85)
     assert plan(experiment, Wish(each=60.0)) == Length(budget=60.0)
     assert plan(experiment, Wish()) is None
-    assert "16 trainings of 3 min 11 s each" in reproduction._division(experiment, length)
+    assert "16 trainings of 3 min 11 s each" in experiments._division(experiment, length)
     with pytest.raises(ConfigError, match="one of"):
         Wish(budget=1.0, each=1.0)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from spellonce.markdown import (
+from spellonce.paper.markdown import (
     NONE,
     NOT_YET,
     block,
@@ -18,7 +18,7 @@ from spellonce.markdown import (
     plural,
     table,
 )
-from spellonce.report_parts import (
+from spellonce.paper.outcomes import (
     AGREES,
     EQUAL,
     MISSING,

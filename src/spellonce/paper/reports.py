@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from spellonce import published, report_figures
-from spellonce.markdown import NONE, NOT_YET, escape, number, table, with_spread
-from spellonce.report_parts import (
+from spellonce.paper import published, report_figures
+from spellonce.paper.markdown import NONE, NOT_YET, escape, number, table, with_spread
+from spellonce.paper.outcomes import (
     Differences,
     Entry,
     Outcome,
@@ -27,7 +27,7 @@ from spellonce.report_parts import (
     differences,
     entries,
 )
-from spellonce.report_text import (
+from spellonce.paper.report_text import (
     NAMES,
     TRAINING,
     about,
@@ -41,7 +41,7 @@ from spellonce.report_text import (
     signatures,
     unlike,
 )
-from spellonce.report_words import samples, types_tokens
+from spellonce.paper.report_words import samples, types_tokens
 from spellonce.significance import LEVEL
 
 __all__ = ["Outcome", "Report", "languages", "samples", "table1", "types_tokens", "vocabulary"]

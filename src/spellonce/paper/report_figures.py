@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spellonce import plots
-from spellonce.markdown import number
+from spellonce.paper.markdown import number
 from spellonce.plots import BLUE, FAINT, GREEN, INK, ORANGE, VERMILLION
 
 if TYPE_CHECKING:

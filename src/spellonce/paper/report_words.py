@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spellonce import plots, published
+from spellonce import plots
 from spellonce.lexicon import OTHER
-from spellonce.markdown import NONE, NOT_YET, block, escape, number, table
-from spellonce.ngram_ranks import NgramRanks
+from spellonce.paper import published
+from spellonce.paper.markdown import NONE, NOT_YET, block, escape, number, table
+from spellonce.paper.ngram_ranks import NgramRanks
+from spellonce.paper.outcomes import Report, Row
+from spellonce.paper.report_figures import BEHIND, note, spread_apart
+from spellonce.paper.report_text import join
 from spellonce.plots import BLUE, FAINT, INK, VERMILLION
-from spellonce.report_figures import BEHIND, note, spread_apart
-from spellonce.report_parts import Report, Row
-from spellonce.report_text import join
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from spellonce import corpus, ngram_ranks, published, recipes, reports
+from spellonce import corpus, recipes
 from spellonce.errors import ConfigError
 from spellonce.evaluations import evaluation_of
 from spellonce.lexicon import N_SPECIAL
 from spellonce.model import load
+from spellonce.paper import ngram_ranks, published, reports
+from spellonce.paper.reports import Outcome, Report
 from spellonce.preparation import Length
 from spellonce.progress import Reporter
 from spellonce.recipes import Recipe
-from spellonce.reports import Outcome, Report
 from spellonce.runs import RunFolder
 from spellonce.training import train
 

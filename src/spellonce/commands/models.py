@@ -1,0 +1,240 @@
+"""Train a model and use it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from spellonce.commands import shared
+from spellonce.commands.shared import (
+    MAX_SEED,
+    DeviceOption,
+    JsonOption,
+    ModelOption,
+    SeedOption,
+    app,
+    file_lines,
+    load_model,
+    parse_duration,
+    print_json,
+    stdin_lines,
+    write,
+)
+from spellonce.errors import ConfigError, SpellOnceError
+
+
+@app.command()
+def demo(
+    out: Annotated[Path | None, typer.Option(help="Where to keep the demo's run.")] = None,
+    seconds: Annotated[int, typer.Option(min=20, help="How long to train.")] = 60,
+) -> None:
+    """A guided tour in about two minutes, on text that comes with Python."""
+    from spellonce import demo as tour
+
+    tour.run(out, seconds)
+
+
+@app.command()
+def tokenize() -> None:
+    """Reversible tokenization of stdin to stdout, line by line."""
+    from spellonce.tokenizer import tokenize_stream
+
+    write(tokenize_stream(stdin_lines()))
+
+
+@app.command()
+def detokenize() -> None:
+    """Undoes `tokenize`: stdin to stdout, line by line."""
+    from spellonce.tokenizer import detokenize_stream
+
+    write(detokenize_stream(stdin_lines()))
+
+
+@app.command()
+def train(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE…]", help="Text files, or one folder.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="A data set by name.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="What to train: `spellonce recipes`.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="RUN", help="The run's folder.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time of the whole command: 90s, 30m, 2h.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Training steps, instead of a budget.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change the recipe.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a run.")] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=MAX_SEED, help="Of all randomness (0).")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where to compute: cpu (the default), cuda, …")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write events too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a model on your text."""
+    if out is None:
+        raise ConfigError("where to? give the run a folder: --out RUN")
+    if files and dataset:
+        raise ConfigError("give files or a --dataset, not both")
+    if not (files or dataset or resume):
+        raise ConfigError("nothing to train on: name text files or a --dataset")
+    seconds = None if budget is None else parse_duration(budget)
+    from spellonce import corpus, recipes
+    from spellonce.preparation import Length
+    from spellonce.show import TrainingDisplay, training_summary
+    from spellonce.training import train as run_training
+
+    length = Length(steps, seconds) if (steps, seconds) != (None, None) else None
+    chosen = None
+    if recipe is not None or settings:
+        chosen = recipes.override(recipes.get(recipe or "small"), settings or [])
+    data = None
+    if dataset is not None:
+        data = corpus.find_dataset(dataset)
+    elif files:
+        data = corpus.open_files(files)
+    with TrainingDisplay() as display:
+        result = run_training(
+            data, chosen, out, seed=seed, length=length, resume=resume, force=force, device=device,
+            threads=threads, tensorboard=tensorboard, reporter=display, started=shared.STARTED,
+        )  # fmt: skip
+    if as_json:
+        print_json(result)
+    else:
+        training_summary(result)
+
+
+@app.command()
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Show all fields of one recipe.")] = None,
+) -> None:
+    """The named recipes, one line each; with a name, its fields."""
+    from spellonce import recipes as all_recipes
+    from spellonce.show import recipe_fields
+
+    if name is not None:
+        recipe_fields(all_recipes.get(name))
+        return
+    width = max(map(len, all_recipes.names()))
+    for known in all_recipes.names():
+        typer.echo(f"{known:{width}}  {all_recipes.get(known).about}")
+
+
+@app.command("eval")
+def evaluate(
+    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run folder.")] = None,
+    model: ModelOption = None,
+    split: Annotated[str, typer.Option(help="valid or test, of the run's own data.")] = "valid",
+    text: Annotated[Path | None, typer.Option(metavar="FILE", help="Any text instead.")] = None,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Bits per character of a text, in all and by frequency of the word."""
+    if split not in ("train", "valid", "test"):
+        raise ConfigError(f"--split must be valid or test, not {split!r}")
+    loaded = load_model(run or model, device)
+    if text is None:
+        from spellonce.evaluations import evaluate_and_store
+
+        result = evaluate_and_store(loaded, Path(run or model or ""), split)
+    else:
+        result = loaded.evaluate(file_lines(text), "text")
+    if as_json:
+        print_json(result)
+        return
+    from spellonce.show import evaluation_table
+
+    evaluation_table(result)
+
+
+@app.command()
+def score(
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE…]")] = None,
+    model: ModelOption = None,
+    form: Annotated[str, typer.Option("--format", help="tsv or jsonl.")] = "tsv",
+    device: DeviceOption = "cpu",
+) -> None:
+    """Bits for every word of files or of stdin."""
+    if form not in ("tsv", "jsonl"):
+        raise ConfigError(f"--format must be tsv or jsonl, not {form!r}")
+    loaded = load_model(model, device)
+    sources = [file_lines(path) for path in files] if files else [stdin_lines()]
+    for number, lines in enumerate(sources):
+        rows = list(loaded.score_lines(lines).rows())
+        extra = {"file": str(files[number])} if files and len(files) > 1 else {}
+        write(_format_rows(rows, form, extra, header=number == 0))
+
+
+def _format_rows(
+    rows: list[dict[str, Any]], form: str, extra: dict[str, str], *, header: bool
+) -> Iterator[str]:
+    columns = ["line", "index", "token", "start", "end", "bits", "bits_lexeme", "bits_spelling",
+               "novel", *extra]  # fmt: skip
+    if form == "tsv" and header:
+        yield "\t".join(columns) + "\n"
+    for row in rows:
+        row = row | extra
+        if form == "jsonl":
+            yield json.dumps(row, ensure_ascii=False) + "\n"
+            continue
+        fields = [f"{v:.9f}" if isinstance(v, float) else v for v in map(row.get, columns)]
+        yield "\t".join(str(int(f) if isinstance(f, bool) else f) for f in fields) + "\n"
+
+
+@app.command()
+def sample(
+    model: ModelOption = None,
+    n: Annotated[int, typer.Option("-n", help="How many tokens.")] = 200,
+    temperature: Annotated[float, typer.Option("-T", "--temperature")] = 0.75,
+    prompt: Annotated[str, typer.Option(help="Text to continue.")] = "",
+    seed: SeedOption = 0,
+    plain: Annotated[bool, typer.Option("--plain", help="Do not mark invented words.")] = False,
+    device: DeviceOption = "cpu",
+) -> None:
+    """Write text; invented words stand in colour, or between ‹ › when piped."""
+    from spellonce.show import sampled_text
+
+    drawn = load_model(model, device).sample(n, temperature=temperature, prompt=prompt, seed=seed)
+    sampled_text(drawn, plain)
+
+
+@app.command()
+def spell(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[WORD…]", hidden=True)] = None,
+    like: Annotated[list[str] | None, typer.Option(metavar="WORD…", help="Resemble these.")] = None,
+    context: Annotated[str | None, typer.Option(help="Fit after this text.")] = None,
+    model: ModelOption = None,
+    n: Annotated[int, typer.Option("-n", help="How many words.")] = 10,
+    temperature: Annotated[float, typer.Option("-T", "--temperature")] = 1.0,
+    novel_only: Annotated[
+        bool, typer.Option("--novel-only", help="Only words that are not in the lexicon.")
+    ] = False,
+    min_length: Annotated[int, typer.Option(help="In characters.")] = 1,
+    max_length: Annotated[int, typer.Option(help="In characters.")] = 30,
+    seed: SeedOption = 0,
+    device: DeviceOption = "cpu",
+) -> None:
+    """Words that look like given words, or that fit a context; one a line."""
+    if words and not like:
+        raise ConfigError(f"unexpected {words[0]!r}: name words to resemble after --like")
+    found = load_model(model, device).spell(
+        [*(like or []), *(words or [])], context=context, n=n, temperature=temperature,
+        novel_only=novel_only, min_length=min_length, max_length=max_length, seed=seed,
+    )  # fmt: skip
+    if not found:
+        raise SpellOnceError(
+            "no word was found that fits: allow other lengths, or raise the temperature with -T"
+        )
+    write(word + "\n" for word in found)
+    if len(found) < n:
+        typer.echo(f"spellonce: only {len(found)} different words were found", err=True)

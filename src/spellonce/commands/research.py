@@ -1,0 +1,188 @@
+"""Get data, compare systems, reproduce the paper."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spellonce.commands.shared import DeviceOption, JsonOption, app, parse_duration, print_json
+from spellonce.errors import ConfigError
+
+data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(data_app, name="data", help="Known data sets: which there are, and fetching them.")
+
+
+@data_app.command("list")
+def data_list(as_json: JsonOption = False) -> None:
+    """The known data sets, one line each, and where they are on this machine."""
+    from spellonce import registry
+
+    rows = []
+    for known in registry.known():
+        row = {key: getattr(known, key) for key in ("name", "about", "licence", "n_bytes")}
+        there = registry.where(known.name)
+        row |= {"checksum": known.checksum, "sha256": known.sha256, "crc32": known.crc32}
+        rows.append(row | {"urls": known.urls, "folder": None if there is None else str(there)})
+    if as_json:
+        print_json({"datasets": rows})
+        return
+    columns = [
+        (
+            row["name"],
+            row["about"],
+            row["licence"],
+            f"{row['n_bytes'] / 1e6:.1f} MB" if row["n_bytes"] else "size unknown",
+            row["checksum"],
+        )
+        for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(*columns, strict=True)]
+    for row, cells in zip(rows, columns, strict=True):
+        line = "  ".join(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))
+        typer.echo(f"{line}  {row['folder'] or 'not here'}")
+
+
+@data_app.command("get")
+def data_get(
+    name: Annotated[str, typer.Argument(help="One of `spellonce data list`.")],
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Another address of its archive, or a file.")
+    ] = None,
+    sha256: Annotated[
+        str | None, typer.Option(metavar="HEX", help="The SHA-256 that the archive must have.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch a data set into the user's cache folder, where --dataset finds it."""
+    from rich import progress as bars
+    from rich.console import Console
+
+    from spellonce import registry
+
+    console = Console(stderr=True)
+    bar = bars.Progress(
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.DownloadColumn(),
+        bars.TransferSpeedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(name, total=None)
+        got = registry.get(
+            name, url=url, sha256=sha256,
+            progress=lambda n_bytes, total: bar.update(task, completed=n_bytes, total=total),
+        )  # fmt: skip
+    if as_json:
+        row = {key: getattr(got, key) for key in ("name", "was_there", "url", "sha256", "checked")}
+        print_json(row | {"folder": str(got.folder)})
+        return
+    if got.was_there:
+        typer.echo(f"{name} is there already: {got.folder}")
+        return
+    held = "as it should be"
+    if got.checked != "SHA-256":
+        held = f"no SHA-256 is published, {got.checked or 'nothing'} was checked"
+    typer.echo(f"{name} is in {got.folder}")
+    typer.echo(f"sha256 of its archive: {got.sha256} ({held})")
+    typer.echo(f"next: spellonce train --dataset {name} --out my-run")
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN…", help="Run folders.")],
+    split: Annotated[str, typer.Option(help="valid or test, of the runs' own data.")] = "test",
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it: .svg, .png or .pdf.")
+    ] = None,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Runs side by side, and which differences are more than luck."""
+    if split not in ("train", "valid", "test"):
+        raise ConfigError(f"--split must be valid or test, not {split!r}")
+    from spellonce import plots
+
+    if plot is not None:
+        plots.check(plot)
+    from spellonce.comparison import compare as compare_runs
+    from spellonce.show import comparison_table, status_line, system_names
+
+    with status_line() as status:
+        result = compare_runs(runs, split, device=device, status=status)
+    if plot is not None:
+        plots.draw_comparison(result, system_names(result), plot)
+    if as_json:
+        print_json(result)
+    else:
+        comparison_table(result)
+
+
+@app.command()
+def reproduce(
+    experiment: Annotated[
+        str, typer.Argument(help="table1, vocabulary, mwc, samples or types-tokens.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="For runs, tables and figures.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time of everything: 2h, 90m.")
+    ] = None,
+    each: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time of each training, instead.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of each training, instead.")] = None,
+    dataset: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Data set; may be given repeatedly.")
+    ] = None,
+    size: Annotated[str, typer.Option(help="small, or paper (made for a GPU).")] = "small",
+    systems: Annotated[str | None, typer.Option(metavar="A,B…", help="Only these systems.")] = None,
+    vocabulary: Annotated[
+        str | None, typer.Option(metavar="N,N…", help="Sizes of the vocabulary.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Of full, no-reg and pure-bpe, in table1.")] = 1,
+    device: Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda, …")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """A table or figure of the paper, ours beside theirs; goes on where it stopped."""
+    if out is None:
+        raise ConfigError("where to? give the results a folder: --out DIR")
+    seconds, seconds_each = (None if t is None else parse_duration(t) for t in (budget, each))
+    from spellonce import plots
+    from spellonce.paper import experiments
+    from spellonce.show import TrainingDisplay
+
+    plots.check(Path("figure.svg"))
+    wish = experiments.Wish(
+        datasets=tuple(dataset or ()), size=size, systems=_names(systems),
+        sizes=tuple(_whole_number("--vocabulary", n) for n in _names(vocabulary)), seeds=seeds,
+        budget=seconds, each=seconds_each, steps=steps,
+        command=f"spellonce {' '.join(shlex.quote(argument) for argument in sys.argv[1:])}",
+    )  # fmt: skip
+    with TrainingDisplay() as display:
+        written = experiments.reproduce(
+            experiment, wish, out, device=device, threads=threads, reporter=display,
+            told=(lambda message: None) if as_json else typer.echo,
+        )  # fmt: skip
+    if as_json:
+        print_json({"experiment": experiment, "written": [str(path) for path in written]})
+    else:
+        typer.echo(f"written: {', '.join(str(path) for path in written)}")
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def _whole_number(option: str, text: str) -> int:
+    if not text.isdecimal():
+        raise ConfigError(f"{option}: {text!r} is not a whole number")
+    return int(text)

@@ -1,0 +1,109 @@
+"""What the commands share: the app, options, reading, writing."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from spellonce import __version__
+from spellonce.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from spellonce.model import Model
+
+STARTED = time.monotonic()
+"""When the command began: a budget is the time of all of it."""
+
+app = typer.Typer(
+    add_completion=True,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Two-level open-vocabulary language models: spell once, summon anywhere.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ModelOption = Annotated[
+    str | None, typer.Option("-m", "--model", metavar="RUN", help="A folder that `train` wrote.")
+]
+DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, …")]
+MAX_SEED = 2**63 - 1
+SeedOption = Annotated[
+    int, typer.Option(min=0, max=MAX_SEED, help="The same seed gives the same words.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"spellonce {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")
+    ] = False,
+) -> None:
+    pass
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of `90s`, `30m`, `1h30m`, `2h`, or a plain number.
+
+    >>> parse_duration("1h30m"), parse_duration("90")
+    (5400.0, 90.0)
+    """
+    match = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?", text.strip())
+    try:
+        if match and any(match.groups()):
+            hours, minutes, seconds = (float(part or 0) for part in match.groups())
+            return 3600 * hours + 60 * minutes + seconds
+    except ValueError:
+        pass
+    raise ConfigError(f"{text!r} is not a length of time: write 90s, 30m or 2h")
+
+
+def load_model(run: str | None, device: str) -> Model:
+    if run is None:
+        raise ConfigError("which model? name a run folder that `train` wrote with -m RUN")
+    from spellonce.model import load
+
+    return load(run, device=device)
+
+
+def file_lines(path: Path) -> Iterator[str]:
+    from spellonce.corpus import open_text
+
+    return open_text(path).lines()
+
+
+def stdin_lines() -> Iterator[str]:
+    if sys.stdin is None:
+        raise DataError("there is nothing to read: standard input is closed")
+    for number, raw in enumerate(sys.stdin.buffer):
+        try:
+            yield raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"the input is not valid UTF-8 (line {number + 1}): "
+                "convert it first, e.g. with iconv -t utf-8"
+            ) from error
+
+
+def write(parts: Iterable[str]) -> None:
+    out = sys.stdout.buffer
+    for part in parts:
+        out.write(part.encode("utf-8", "surrogateescape"))
+        out.flush()  # whoever reads a pipe gets each line when it is there
+
+
+def print_json(value: Any) -> None:
+    write([json.dumps(value) + "\n"])

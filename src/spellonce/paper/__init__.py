@@ -1,0 +1,1 @@
+"""The paper's tables and figures: what is published, what we train for them, what is written."""
