@@ -88,6 +88,15 @@ def test_samples_and_ngrams(data: Path) -> None:
     assert "among types" in Path("out/types-tokens.md").read_text()
 
 
+def test_asides_have_a_line_each(data: Path) -> None:
+    out = reproduce("asides", "--dataset", "toy-de", "--steps", 1, "--out", "out")
+    assert "9 of 9: pure-bpe" in out
+    report = Path("out/asides.md").read_text().replace("\\_", "_")
+    for name in ("speller_norm=l2", "full-feedback", "full-transformer", "lexicon_types=hapax",
+                 "vocab_size=1", "importance sampling"):  # fmt: skip
+        assert name in report, name
+
+
 def test_how_the_time_is_divided() -> None:
     wish = Wish(datasets=("x",), budget=3600.0, seeds=3)
     experiment = EXPERIMENTS["table1"](wish)

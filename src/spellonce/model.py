@@ -9,14 +9,18 @@ m.spell(like="walked")                  # words that look as `walked` might
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from spellonce import lexicon as lexicons
 from spellonce import recipes, runtime
+from spellonce.errors import ConfigError
 from spellonce.evaluation import TokenScores, figures
 from spellonce.generation import Generator, Piece
 from spellonce.lexicon import Lexicon
@@ -26,6 +30,7 @@ from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
 from spellonce.scoring import score_reading
 from spellonce.text import TextFormat, read, split_lines
+from spellonce.unit_lm import UnitLM
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,40 @@ class Model:
 
     def evaluate_split(self, split: str) -> dict[str, Any]:
         """`evaluate` on a split of the data that the run was trained on."""
-        return self.evaluate(source_of(self.config, split).lines(), split)
+        return self.evaluate(self.split_lines(split), split)
+
+    def split_lines(self, split: str) -> Iterable[str]:
+        """The lines of a split of the data that the run was trained on."""
+        return source_of(self.config, split).lines()
+
+    def segmentations(
+        self, lines: Iterable[str], *, n_tokens: int = 300, n_samples: int = 32, seed: int = 0
+    ) -> dict[str, Any]:
+        """What other segmentations of the words are worth to a model over BPE units.
+
+        Only the canonical one is scored, so a word gets less than its probability. This estimates
+        the whole for some tokens of a text, by importance sampling, after canonical histories.
+        """
+        if not isinstance(self.network, UnitLM):
+            raise ConfigError(f"{self.recipe.name} has no units: segmentations are for pure-bpe")
+        scores = self.score_lines(lines := list(lines))
+        tokens = read(lines, self.format).tokens
+        chosen = np.random.default_rng(seed).choice(
+            len(tokens), min(n_tokens, len(tokens)), replace=False
+        )
+        nats = self.network.all_segmentations_nats(
+            self.lexicon, tokens, chosen.tolist(), n_samples=n_samples, seed=seed
+        )
+        saved = (scores.nats[chosen] - nats) / math.log(2)  # bits
+        per_char = len(tokens) / max(scores.text_chars, 1)
+        return {
+            "tokens": len(chosen),
+            "samples": n_samples,
+            "bits_saved_per_token": float(saved.mean()),
+            "bpc_saved": float(saved.mean() * per_char),
+            "bpc_saved_error": float(saved.std(ddof=1) / len(saved) ** 0.5 * per_char)
+            if len(saved) > 1 else None,
+        }  # fmt: skip
 
     def signature(self, split: str) -> str:
         """What a figure depends on, in one line to quote with it."""

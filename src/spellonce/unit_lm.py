@@ -12,6 +12,7 @@ a word has many segmentations and only the canonical one is scored, so they add 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from spellonce.batching import Window
 from spellonce.lexeme_lm import LexemeModel, State
-from spellonce.lexicon import EOS_ID, UNK_ID, Lexicon, Spellings
+from spellonce.lexicon import EOS_ID, N_SPECIAL, UNK_ID, Lexicon, Spellings
 from spellonce.network import MAX_LENGTH, TRIES, Moment, Network, WindowNats, first_accepted
 from spellonce.speller import draw
 from spellonce.text import EOS
@@ -170,10 +171,7 @@ class UnitLM(Network):
 
     def _fitting(self, word: str) -> list[tuple[Tensor, list[int], list[bool]]]:
         """For each place in a word: the units that may come there, their lengths, their ends."""
-        by_name: dict[tuple[str, bool], int] = {}
-        ends = self.units.ends_word()
-        for unit in range(2, len(self.units)):
-            by_name[self.units.spelling(unit), bool(ends[unit])] = unit
+        by_name = self._by_piece
         rows = []
         for start in range(len(word) + 1):
             found: list[tuple[int, int, bool]] = []
@@ -187,6 +185,12 @@ class UnitLM(Network):
             ids = torch.tensor([unit for unit, _, _ in found], device=self.device)
             rows.append((ids, [n for _, n, _ in found], [end for _, _, end in found]))
         return rows
+
+    @cached_property
+    def _by_piece(self) -> dict[tuple[str, bool], int]:
+        """(what a unit writes, whether it ends the word) → unit."""
+        ends = self.units.ends_word().tolist()
+        return {(self.units.spelling(u), ends[u]): u for u in range(N_SPECIAL, len(self.units))}
 
     # --- speaking -----------------------------------------------------------------------------
 

@@ -136,6 +136,14 @@ def evaluate(
     model: ModelOption = None,
     split: Annotated[str, typer.Option(help="valid or test, of the run's own data.")] = "valid",
     text: Annotated[Path | None, typer.Option(metavar="FILE", help="Any text instead.")] = None,
+    segmentations: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="pure-bpe: estimate, on N tokens, what other segmentations are worth.",
+        ),
+    ] = 0,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
@@ -149,6 +157,9 @@ def evaluate(
         result = evaluate_and_store(loaded, Path(run or model or ""), split)
     else:
         result = loaded.evaluate(file_lines(text), "text")
+    if segmentations:
+        lines = loaded.split_lines(split) if text is None else file_lines(text)
+        result["segmentations"] = loaded.segmentations(lines, n_tokens=segmentations)
     if as_json:
         print_json(result)
         return

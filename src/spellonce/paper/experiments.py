@@ -181,6 +181,38 @@ def _samples_report(runs: Sequence[Path], command: str) -> Report:
     return reports.samples(draws, texts, command)
 
 
+def asides(wish: Wish) -> Experiment:
+    """What the paper says by the way, tried: a line each."""
+    dataset = wish.datasets[0] if wish.datasets else "wikitext-2"
+    tried: list[tuple[str, str, tuple[str, ...]]] = [
+        ("full", "full", ()),
+        ("l2", "full", ("speller_norm=l2",)),
+        ("strong-norm", "full-strong-norm", ()),
+        ("feedback", "full-feedback", ()),
+        ("transformer", "full-transformer", ()),
+        ("only-unk", "full", ("vocab_size=1",)),
+        ("all-types", "full", ("vocab_size=none",)),
+        ("hapax", "full", ("vocab_size=none", "lexicon_types=hapax")),
+        ("pure-bpe", "pure-bpe", ()),
+    ]
+    jobs = [
+        Job(name, system, dataset, settings)
+        for name, system, settings in tried
+        if not wish.systems or system in wish.systems
+    ]
+
+    def report(found: Sequence[Outcome], runs: Sequence[Path], each: float | None) -> Report:
+        gains = {run.name: _segmentations(run) for run in runs if run.name == "pure-bpe"}
+        return reports.asides(found, gains, wish.command, each)
+
+    return Experiment("asides", tuple(jobs), report)
+
+
+def _segmentations(run: Path) -> dict[str, Any]:
+    model = load(run)
+    return model.segmentations(model.split_lines("valid"))
+
+
 def types_tokens(wish: Wish) -> Experiment:
     """Character n-grams counted over tokens and over types (paper, footnote)."""
     dataset = wish.datasets[0] if wish.datasets else "wikitext-2"
@@ -199,6 +231,7 @@ EXPERIMENTS: dict[str, Callable[[Wish], Experiment]] = {
     "vocabulary": vocabulary,
     "mwc": mwc,
     "samples": samples,
+    "asides": asides,
     "types-tokens": types_tokens,
 }
 

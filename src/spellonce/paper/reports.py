@@ -44,7 +44,16 @@ from spellonce.paper.report_text import (
 from spellonce.paper.report_words import samples, types_tokens
 from spellonce.significance import LEVEL
 
-__all__ = ["Outcome", "Report", "languages", "samples", "table1", "types_tokens", "vocabulary"]
+__all__ = [
+    "Outcome",
+    "Report",
+    "asides",
+    "languages",
+    "samples",
+    "table1",
+    "types_tokens",
+    "vocabulary",
+]
 
 # --- table1 -----------------------------------------------------------------------------------
 
@@ -180,6 +189,51 @@ def _table1_agreement(rows: Sequence[Row], tests: Mapping[Split, Differences | N
             significant = not pair <= set(published.WIKITEXT_2_ALIKE) if said else None
             found.append({**row, "published_significant": significant})
     return found
+
+
+# --- asides -------------------------------------------------------------------------------------
+
+
+def asides(
+    outcomes: Sequence[Outcome],
+    segmentations: Mapping[str, Mapping[str, Any]],
+    command: str,
+    budget: float | None,
+) -> Report:
+    """What the paper says by the way, a line each; `segmentations` by the name of the outcome."""
+    found = entries(outcomes)
+    rows = [row for row in _table1_rows(found) if row["dev"] is not None]
+    order = [row["label"] for row in rows]
+    tests = {split: differences(found, split) for split in NAMES}
+    gains = [_segmentations_text(name, gain) for name, gain in segmentations.items()]
+    parts = [
+        "# Asides",
+        *about(outcomes, command, budget),
+        "## Bits per character",
+        _bpc_table(rows),
+        *gains,
+        "## Dev by how often the word was seen in training",
+        _bins_table(rows, outcomes),
+        "## Training",
+        _training_table(rows),
+        "## Which differences are more than luck",
+        *(differences_text(tests[split], name, order) for split, name in NAMES.items()),
+        *signatures(outcomes),
+    ]
+    tables: dict[str, Sequence[Row]] = {
+        "asides": rows,
+        "asides-runs": [run_row(outcome) for outcome in outcomes],
+    }
+    return Report("asides", join(parts) + "\n", tables, {})
+
+
+def _segmentations_text(name: str, gain: Mapping[str, Any]) -> str:
+    return (
+        f"Other segmentations, {escape(name)}: importance sampling ({gain['samples']} draws for "
+        f"each of {gain['tokens']} dev tokens) finds {gain['bits_saved_per_token']:.4f} bits a "
+        f"token beside the canonical one, {gain['bpc_saved']:.4f} bits per character (standard "
+        f"error {number(gain['bpc_saved_error'], 4)})."
+    )
 
 
 # --- vocabulary -------------------------------------------------------------------------------
