@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from spellonce import recipes
-from spellonce.commands.shared import parse_duration
+from spellonce.api import parse_duration
 from spellonce.errors import ConfigError
 from spellonce.optim import Averages, TrainingConfig, learning_rate, should_average
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from spellonce.api import compare, get_data, reproduce, train
     from spellonce.errors import ConfigError, DataError, RunError, SpellOnceError
     from spellonce.evaluation import TokenScores
     from spellonce.model import Model, load
@@ -25,9 +26,13 @@ __all__ = [
     "RunError",
     "SpellOnceError",
     "TokenScores",
+    "compare",
     "detokenize",
+    "get_data",
     "load",
+    "reproduce",
     "tokenize",
+    "train",
 ]
 
 # Imported when first used: `import spellonce` itself needs no torch.
@@ -40,6 +45,10 @@ _HOME = {
     "TokenScores": "evaluation",
     "detokenize": "tokenizer",
     "load": "model",
+    "train": "api",
+    "compare": "api",
+    "reproduce": "api",
+    "get_data": "api",
     "tokenize": "tokenizer",
 }
 

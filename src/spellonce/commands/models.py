@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from spellonce import api
 from spellonce.commands import shared
 from spellonce.commands.shared import (
     MAX_SEED,
@@ -19,7 +20,6 @@ from spellonce.commands.shared import (
     app,
     file_lines,
     load_model,
-    parse_duration,
     print_json,
     stdin_lines,
     write,
@@ -82,30 +82,12 @@ def train(
     as_json: JsonOption = False,
 ) -> None:
     """Train a model on your text."""
-    if out is None:
-        raise ConfigError("where to? give the run a folder: --out RUN")
-    if files and dataset:
-        raise ConfigError("give files or a --dataset, not both")
-    if not (files or dataset or resume):
-        raise ConfigError("nothing to train on: name text files or a --dataset")
-    seconds = None if budget is None else parse_duration(budget)
-    from spellonce import corpus, recipes
-    from spellonce.preparation import Length
     from spellonce.show import TrainingDisplay, training_summary
-    from spellonce.training import train as run_training
 
-    length = Length(steps, seconds) if (steps, seconds) != (None, None) else None
-    chosen = None
-    if recipe is not None or settings:
-        chosen = recipes.override(recipes.get(recipe or "small"), settings or [])
-    data = None
-    if dataset is not None:
-        data = corpus.find_dataset(dataset)
-    elif files:
-        data = corpus.open_files(files)
     with TrainingDisplay() as display:
-        result = run_training(
-            data, chosen, out, seed=seed, length=length, resume=resume, force=force, device=device,
+        result = api.train(
+            files or (), out, dataset=dataset, recipe=recipe, settings=settings or (),
+            budget=budget, steps=steps, resume=resume, force=force, seed=seed, device=device,
             threads=threads, tensorboard=tensorboard, reporter=display, started=shared.STARTED,
         )  # fmt: skip
     if as_json:

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from spellonce.commands.shared import DeviceOption, JsonOption, app, parse_duration, print_json
+from spellonce.api import parse_duration
+from spellonce.commands.shared import DeviceOption, JsonOption, app, print_json
 from spellonce.errors import ConfigError
 
 data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)

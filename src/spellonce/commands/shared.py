@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -53,22 +52,6 @@ def _main(
     ] = False,
 ) -> None:
     pass
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of `90s`, `30m`, `1h30m`, `2h`, or a plain number.
-
-    >>> parse_duration("1h30m"), parse_duration("90")
-    (5400.0, 90.0)
-    """
-    match = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?", text.strip())
-    try:
-        if match and any(match.groups()):
-            hours, minutes, seconds = (float(part or 0) for part in match.groups())
-            return 3600 * hours + 60 * minutes + seconds
-    except ValueError:
-        pass
-    raise ConfigError(f"{text!r} is not a length of time: write 90s, 30m or 2h")
 
 
 def load_model(run: str | None, device: str) -> Model:
