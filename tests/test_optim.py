@@ -13,6 +13,7 @@ from spellonce import recipes
 from spellonce.api import parse_duration
 from spellonce.errors import ConfigError
 from spellonce.optim import Averages, TrainingConfig, learning_rate, should_average
+from spellonce.text import TextFormat
 
 
 def test_averages_equal_those_of_torch_asgd() -> None:
@@ -112,6 +113,13 @@ def test_bad_overrides_say_what_is_wrong(setting: str, message: str) -> None:
 def test_an_unknown_recipe_is_told_of_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean full-small"):
         recipes.get("ful-small")
+
+
+def test_what_a_data_set_says_can_be_taken_back() -> None:
+    declared = TextFormat(unk="<unk>")
+    for setting, unk in (("unk=none", "<unk>"), ("unk=", ""), ("unk=[x]", "[x]")):
+        recipe = recipes.override(recipes.full(), [setting])
+        assert recipe.data.apply(declared).unk == unk
 
 
 def test_fields_that_a_system_does_not_use_cannot_be_set() -> None:

@@ -44,7 +44,8 @@ class DataConfig:
     articles: str | None = None
     """`wikitext`, `blank-line` or `line`; none: what the data set says."""
     unk: str | None = None
-    """What stands for removed words in the training text; none: what the data set says."""
+    """What stands for removed words in the training text; none: what the data set says; empty:
+    nothing does."""
 
     def __post_init__(self) -> None:
         if self.vocab_size is not None and self.vocab_size < 0:
@@ -364,7 +365,7 @@ def parse(name: str, text: str, kind: Any) -> Any:
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        if text.lower() in ("none", "all", ""):
+        if text.lower() in ("none", "all"):
             return None
         return parse(name, text, next(a for a in arguments if a is not type(None)))
     if origin is tuple:
