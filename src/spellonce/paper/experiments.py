@@ -329,7 +329,7 @@ def _division(experiment: Experiment, length: Length | None) -> str:
 def _minutes(seconds: float) -> str:
     """
     >>> _minutes(75), _minutes(7300)
-    ('1 min 15 s', '2 h 2 min')
+    ('1 min 15 s', '2 h 1 min')
     """
     whole = round(seconds)
     if whole < 3600:
