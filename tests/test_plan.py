@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spellonce.plan import REVISIONS, Budget, Plan
+from spellonce.runs import RunFolder
+from spellonce.training import _Training
 
 steps = st.integers(1, 10_000)
 
@@ -71,3 +76,14 @@ def test_a_steady_machine_needs_no_correction() -> None:
 def test_a_budget_that_is_gone_ends_at_once() -> None:
     budget = Budget(seconds=100, per_step=1.0, after=10, step=0, spent=10)
     assert budget.revise(Plan.of(80), 8, 200.0).total == 9
+
+
+def test_a_resumed_run_keeps_the_plan_it_has(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    training = object.__new__(_Training)
+    training.run = run
+    stored = Budget(seconds=100, per_step=1.0, after=10, step=0, spent=10)
+    run.write_json("plan.json", {"steps": stored.steps(), **asdict(stored)})
+    for resumed, expected in ((False, stored), (True, None)):
+        training.resumed = resumed
+        assert training._budget() == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -58,6 +59,35 @@ def test_a_table_of_two_systems_is_written_and_gone_on_with(data: Path) -> None:
         ".svg",
         ".png",
     }
+
+
+def test_seeds_are_trained_apart_and_splits_kept_apart(data: Path) -> None:
+    reproduce("table1", "--dataset", "toy-de", "--steps", 2, "--out", "out", "--systems",
+              "full,1gram", "--seeds", 2)  # fmt: skip
+    runs = sorted(path.name for path in Path("out/runs").iterdir())
+    assert runs == ["1gram", "full", "full-seed1"]
+    models = [Path(f"out/runs/{run}/model.safetensors").read_bytes() for run in runs]
+    assert models[1] != models[2]
+    rows = csv.DictReader(Path("out/table1.csv").read_text().splitlines())
+    (row,) = (row for row in rows if row["system"] == "full")
+    for split, column in (("valid", "dev"), ("test", "test")):
+        stored = [
+            json.loads(Path(f"out/runs/{run}/evaluations/{split}.json").read_text())["result"]
+            for run in ("full", "full-seed1")
+        ]
+        mean = sum(result["bpc"] for result in stored) / 2
+        assert float(row[column]) == pytest.approx(mean, abs=1e-6)
+
+
+def test_runs_of_something_else_are_not_passed_off(data: Path) -> None:
+    command = ["table1", "--systems", "1gram", "--out", "out"]
+    reproduce(*command, "--dataset", "toy-de", "--steps", 1)
+    for other, telling in (
+        (["--dataset", "toy-fr", "--steps", 1], "another text"),
+        (["--dataset", "toy-de", "--steps", 2], "another length (it began with --steps 1)"),
+        (["--dataset", "toy-de", "--steps", 1, "--size", "paper"], "another recipe"),
+    ):
+        call("reproduce", *command, *other).refused(telling, 1)
 
 
 def test_languages_are_read_in_two_ways(data: Path) -> None:
@@ -121,6 +151,10 @@ def test_how_the_time_is_divided() -> None:
         (["vocabulary", "--out", "out", "--vocabulary", "many"], "'many' is not a whole number", 2),
         (["table1", "--out", "out", "--dataset", "nowhere"], "no data set 'nowhere'", 1),
         (["table1", "--out", "out", "--budget", "soon"], "not a length of time", 2),
+        (["vocabulary", "--out", "out", "--systems", "hclm"], "hclm has no vocabulary", 2),
+        (["samples", "--out", "out", "--systems", "full"], "samples has no use for --systems", 2),
+        (["types-tokens", "--out", "out", "--each", "1m"], "has no use for --each", 2),
+        (["asides", "--out", "out", "--systems", "1gram"], "no aside is about 1gram", 2),
     ],
 )
 def test_wrong_wishes(data: Path, arguments: list[str], message: str, code: int) -> None:

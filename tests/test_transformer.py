@@ -83,6 +83,24 @@ def test_dropout_is_on_with_a_generator_only() -> None:
     assert torch.equal(*quiet)
 
 
+def test_all_that_a_layer_adds_is_dropped_out() -> None:
+    """With one of the two parts silent, the other still varies."""
+    config = TransformerConfig(n_embed=12, n_feed=20, n_layers=1, n_heads=3, reach=5, drop=0.5)
+    for silent in ("merge", "narrow"):
+        lm = make(config)
+        with torch.no_grad():
+            lm.table.weights[0].zero_()  # so that dropout on the embeddings shows nothing
+            part = getattr(lm.layers[0], silent)
+            part.weight.zero_()
+            part.bias.zero_()
+        ids = torch.zeros(4, 2, dtype=torch.int64)
+        states = [
+            lm(ids, lm.zero_state(2), torch.Generator().manual_seed(seed))[0].states
+            for seed in (0, 1)
+        ]
+        assert not torch.equal(*states), silent
+
+
 def test_the_example_opens_a_foreign_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

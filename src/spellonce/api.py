@@ -91,11 +91,13 @@ def train(
     )  # fmt: skip
 
 
-def compare(runs: Sequence[str | PathLike[str]], split: str = "test") -> dict[str, Any]:
+def compare(
+    runs: Sequence[str | PathLike[str]], split: str = "test", *, device: str = "cpu"
+) -> dict[str, Any]:
     """Runs side by side, with a paired permutation test over articles for each pair."""
     from spellonce import comparison
 
-    return comparison.compare([Path(run) for run in runs], split)
+    return comparison.compare([Path(run) for run in runs], split, device=device)
 
 
 def reproduce(
@@ -110,6 +112,8 @@ def reproduce(
     systems: Sequence[str] = (),
     sizes: Sequence[int] = (),
     seeds: int = 1,
+    device: str | None = None,
+    threads: int | None = None,
 ) -> list[Path]:
     """A table or figure of the paper; the files that were written."""
     from spellonce.paper.experiments import Wish
@@ -121,7 +125,9 @@ def reproduce(
         seeds=seeds, budget=_seconds(budget), each=_seconds(each), steps=steps,
         command=f"spellonce.reproduce({experiment!r}, …)",
     )  # fmt: skip
-    return run_experiment(experiment, wish, Path(out), reporter=Silent())
+    return run_experiment(
+        experiment, wish, Path(out), device=device, threads=threads, reporter=Silent()
+    )
 
 
 def get_data(name: str) -> Path:

@@ -232,7 +232,9 @@ class Encoded:
     n_chars: int
     n_bytes: int
     n_other: int
-    """Characters that became ◇."""
+    """Characters of tokens that became ◇,"""
+    n_spelled: int
+    """out of so many."""
     sha256: str
 
 
@@ -283,7 +285,10 @@ def encode(
     for start in range(0, n_tokens, 1 << 22):
         ids[start : start + (1 << 22)] = built.type_ids[ids[start : start + (1 << 22)]]
     ids.flush()
-    return Encoded(built.lexicon, n_tokens, n_chars, n_bytes, built.n_other, digest.hexdigest())
+    return Encoded(
+        built.lexicon, n_tokens, n_chars, n_bytes, built.n_other, built.n_spelled,
+        digest.hexdigest(),
+    )  # fmt: skip
 
 
 def open_ids(path: Path) -> NDArray[np.int32]:

@@ -40,7 +40,7 @@ from spellonce.errors import ConfigError
 from spellonce.lexeme_lm import Hidden, LSTMLayer, LSTMStack, State
 from spellonce.lexicon import EOS_ID, N_SPECIAL, UNK_ID, Lexicon, Spellings
 from spellonce.network import MAX_LENGTH, TRIES, Moment, Network, WindowNats, first_accepted
-from spellonce.speller import Speller, by_length, draw, padded
+from spellonce.speller import Speller, by_length, draw, last_states, padded
 from spellonce.text import EOS
 
 
@@ -80,6 +80,10 @@ class Composer(nn.Module):
             self.special.uniform_(-0.1, 0.1, generator=generator)
         self.layer.initialise(generator)
 
+    def _run(self, symbols: Tensor, state: State) -> tuple[Tensor, State]:
+        out, layer_state = self.layer(functional.embedding(symbols, self.characters), state[0])
+        return out, [layer_state]
+
     def forward(self, ids: NDArray[np.int64], spellings: Spellings) -> Tensor:
         """Vectors of different words, ids being rows of `spellings`.  (N, D)"""
         vectors = self.special[torch.from_numpy(ids.clip(max=N_SPECIAL - 1))]
@@ -89,12 +93,12 @@ class Composer(nn.Module):
         words = spellings.take(ids[spelled])
 
         def last_state(rows: NDArray[np.int64], place: Tensor) -> Tensor:
-            symbols = padded(words, rows)[0].to(self.characters.device)  # BOW and the characters
-            x = functional.embedding(symbols, self.characters)
-            out, _ = self.layer(x, self.layer.zero_state(len(rows)))
-            last = torch.from_numpy(words.lengths()[rows]).to(out.device)
-            final: Tensor = out[last, torch.arange(len(rows), device=out.device)]
-            return final
+            return last_states(
+                padded(words, rows)[0].to(self.characters.device),  # BOW and the characters
+                words.lengths()[rows],
+                [self.layer.zero_state(len(rows))],
+                self._run,
+            )
 
         at = torch.from_numpy(spelled).to(vectors.device)
         return vectors.index_copy(0, at, by_length(words, last_state))
@@ -221,12 +225,14 @@ class Cache(nn.Module):
         # A large finite number instead of −∞: a row without live keys must not become NaN.
         return torch.log_softmax(scores.masked_fill(~live, -1e9), 2)
 
-    def route(self, hidden: Tensor, state: tuple[Tensor, ...]) -> tuple[float, Tensor]:
-        """(λ, log attention on the slots) of one rail at one moment, for drawing words."""
+    def route(self, hidden: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Logits of (speller, cache) and of the slots, at one moment of one rail."""
         keys, words, _ = state
         filled = words >= 0
-        trust = float(torch.sigmoid(self.gate(hidden))) if filled.any() else 1.0
-        return trust, self._attend(hidden[None], keys, filled[None])[0, 0]
+        trust = self.gate(hidden)[0] if filled.any() else hidden.new_full((1,), float("inf"))
+        attention = self._attend(hidden[None], keys, filled[None])[0, 0]
+        routes = torch.cat([functional.logsigmoid(trust), functional.logsigmoid(-trust)])
+        return routes, attention.masked_fill(~filled[0], float("-inf"))
 
 
 class HCLM(Network):
@@ -373,11 +379,13 @@ class HCLM(Network):
         """Reads tokens (at least one); those after the first enter the cache."""
         rows, names, spellings = self._words(lexicon, tokens)
         vectors = self.composer(np.arange(len(spellings)), spellings)
-        states, _, state = self._step(rows[:, None], vectors, state, None)
-        if self.cache is not None and len(rows) > 1:
-            free = states.new_zeros(len(rows) - 1, 1)
-            _, slots = self.cache.mix(states[:-1], names[1:, None], free, state[-1])
-            state = [*state[:-1], slots]
+        for at in range(0, len(rows), 500):
+            states, _, state = self._step(rows[at : at + 500, None], vectors, state, None)
+            coming = names[at + 1 : at + 501, None]  # what each state predicts
+            if self.cache is not None and len(coming):
+                free = states.new_zeros(coming.shape)
+                _, slots = self.cache.mix(states[: len(coming)], coming, free, state[-1])
+                state = [*state[:-1], slots]
         return Moment(states[-1], state)
 
     @torch.no_grad()
@@ -422,9 +430,11 @@ class HCLM(Network):
         words = [lexicon.alphabet.decode(symbols) for symbols in drawn]
         if self.cache is None:
             return words
-        trust, log_attention = self.cache.route(moment.hidden, moment.state[-1])
-        by_cache = torch.rand(n, generator=generator, device=self.device) >= trust
-        slots = draw(log_attention.expand(n, -1), temperature, generator)
+        routes, attention = self.cache.route(moment.hidden, moment.state[-1])
+        if attention.isneginf().all():  # nothing has been read that could come again
+            return words
+        by_cache = draw(routes.expand(n, -1), temperature, generator)
+        slots = draw(attention.expand(n, -1), temperature, generator)
         names = moment.state[-1][1][0, slots].tolist()
         return [
             self._names[name] if cached else word

@@ -185,7 +185,9 @@ class Build:
     type_ids: NDArray[np.int32]
     """Type id of each raw type, in the order of the counts given to `build`."""
     n_other: int
-    """Characters of the training text that became ◇."""
+    """Characters of the training tokens that became ◇,"""
+    n_spelled: int
+    """out of so many."""
 
 
 def build(
@@ -224,7 +226,8 @@ def build(
     )
     ids = {word: i for i, word in enumerate(lexicon.types)}
     type_ids = np.fromiter((ids[word] for word in renamed), np.int32, len(renamed))
-    return Build(lexicon, type_ids, sum(char_counts.values()) - kept)
+    n_spelled = sum(char_counts.values())
+    return Build(lexicon, type_ids, n_spelled - kept, n_spelled)
 
 
 def escape(word: str) -> str:

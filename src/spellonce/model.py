@@ -30,6 +30,7 @@ from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
 from spellonce.scoring import score_reading
 from spellonce.text import TextFormat, read, split_lines
+from spellonce.two_level import TwoLevel
 from spellonce.unit_lm import UnitLM
 
 
@@ -142,11 +143,19 @@ class Model:
             "data": data["name"],
             "split": f"{split}:{checksum}" if checksum else split,
             "tok": self.format.tokenization,
-            "lexemes": self.lexicon.n_lexemes,
+            **self._size(),
             "mode": "static",
             "torch": versions["torch"],
         }
         return "|".join(f"{key}:{value}" for key, value in parts.items())
+
+    def _size(self) -> dict[str, int]:
+        """What the model's vocabulary is, and how large."""
+        if isinstance(self.network, UnitLM):
+            return {"units": len(self.network.units)}
+        if isinstance(self.network, TwoLevel):
+            return {"lexemes": self.lexicon.n_lexemes}
+        return {"symbols": len(self.lexicon.alphabet)}
 
     def sample(
         self, n: int = 200, *, temperature: float = 0.75, prompt: str = "", seed: int = 0

@@ -80,6 +80,10 @@ class Network(nn.Module, ABC):
         """Whether there is a factor (2)."""
         return False
 
+    def is_averaged(self, name: str) -> bool:
+        """Whether averaged SGD averages the parameter of that name."""
+        return True
+
     def lexicon_nats(
         self, ids: NDArray[np.int64], spellings: Spellings, generator: torch.Generator | None
     ) -> Tensor:

@@ -35,6 +35,11 @@ class Length:
         if self.budget is not None and not self.budget > 0:
             raise ConfigError(f"--budget must be more than nothing, got {self.budget} seconds")
 
+    def __str__(self) -> str:
+        if self.steps is not None:
+            return f"--steps {self.steps}"
+        return "its recipe's" if self.budget is None else f"--budget {self.budget:g}s"
+
 
 def prepare(
     run: RunFolder,
@@ -98,9 +103,9 @@ def prepare(
         },
     }  # fmt: skip
     run.write_json("config.json", config)
-    if encoded.n_other > 0.01 * encoded.n_chars and recipe.data.min_char_count > 1:
+    if encoded.n_other > 0.01 * encoded.n_spelled and recipe.data.min_char_count > 1:
         reporter.warn(
-            f"{encoded.n_other / encoded.n_chars:.0%} of the characters are rare "
+            f"{encoded.n_other / encoded.n_spelled:.0%} of the characters are rare "
             f"(seen fewer than {recipe.data.min_char_count} times) and become ◇; "
             "--set min_char_count=1 keeps them all"
         )
@@ -134,6 +139,7 @@ def check_agreement(
     seed: int | None,
     device: str | None,
     threads: int | None,
+    length: Length | None,
 ) -> None:
     """Refuses to continue a run with anything else than it began with."""
     stored = recipes.from_json(config["recipe"])
@@ -143,6 +149,9 @@ def check_agreement(
     for name, given in (("seed", seed), ("device", device), ("threads", threads)):
         if given is not None and given != config[name]:
             different.append(f"{name} (it began with {config[name]})")
+    began = Length(**config["length"])
+    if length is not None and length != began:
+        different.append(f"length (it began with {began})")
     if dataset is not None:
         segments = {
             name: [[str(s.path.resolve()), s.start, s.stop] for s in source.segments]

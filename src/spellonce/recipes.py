@@ -94,6 +94,16 @@ class Recipe:
         used = {"data", "windows", "objective", "training", *SYSTEMS[self.system].parts}
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name in used}
 
+    def fields(self) -> list[tuple[str, str]]:
+        """The fields that make a difference to its system, as (part, field)."""
+        unused = SYSTEMS[self.system].unused
+        return [
+            (part, field.name)
+            for part, config in self.parts().items()
+            for field in dataclasses.fields(config)
+            if f"{part}.{field.name}" not in unused
+        ]
+
 
 def full() -> Recipe:
     """The paper's model at the paper's size."""
@@ -330,10 +340,9 @@ def override(recipe: Recipe, settings: Sequence[str]) -> Recipe:
             raise ConfigError(f"--set {setting}: write field=value")
         part_name, _, field_name = name.rpartition(".")
         found = [
-            (part, field.name)
-            for part, value in recipe.parts().items()
-            for field in dataclasses.fields(value)
-            if field.name == field_name and part_name in ("", part)
+            (part, field)
+            for part, field in recipe.fields()
+            if field == field_name and part_name in ("", part)
         ]
         if not found:
             raise ConfigError(f"--set {name}: {_unknown_field(recipe, field_name)}")
@@ -348,7 +357,7 @@ def override(recipe: Recipe, settings: Sequence[str]) -> Recipe:
 
 
 def _unknown_field(recipe: Recipe, name: str) -> str:
-    fields = [f.name for value in recipe.parts().values() for f in dataclasses.fields(value)]
+    fields = [field for _, field in recipe.fields()]
     close = difflib.get_close_matches(name, fields, n=1)
     hint = (
         f"did you mean {close[0]}?" if close

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -116,6 +115,15 @@ def evaluation_table(result: dict[str, Any]) -> None:
         highlight=False,
     )
     console.print(figures, highlight=False)
+    if "segmentations" in result:
+        found = result["segmentations"]
+        error = found["bpc_saved_error"]
+        console.print(
+            f"other segmentations would save about {found['bpc_saved']:.4f} bits per character"
+            + (f" (standard error {error:.4f})" if error is not None else "")
+            + f", from {found['tokens']} tokens",
+            highlight=False,
+        )
     bins = Table(box=None, pad_edge=False)
     for name in ("seen in training", "tokens", "characters", "bpc"):
         bins.add_column(name, justify="left" if name.startswith("seen") else "right")
@@ -289,6 +297,5 @@ def sampled_text(sample: Sample, plain: bool) -> None:
 def recipe_fields(recipe: Recipe) -> None:
     """All fields of a recipe with their values."""
     print(f"{recipe.name}: {recipe.about}")
-    for part, config in recipe.parts().items():
-        for field in dataclasses.fields(config):
-            print(f"  {part + '.' + field.name:30} {getattr(config, field.name)}")
+    for part, field in recipe.fields():
+        print(f"  {part + '.' + field:30} {getattr(getattr(recipe, part), field)}")

@@ -124,6 +124,29 @@ def by_length(spellings: Spellings, of: Callable[[NDArray[np.int64], Tensor], Te
     return torch.cat(parts)[inverse.to(parts[0].device)]
 
 
+def last_states(
+    symbols: Tensor,
+    lengths: NDArray[np.int64],
+    state: State,
+    run: Callable[[Tensor, State], tuple[Tensor, State]],
+) -> Tensor:
+    """What `run` gives for symbols (L, N) at step `lengths[n]` of each: (L, N, H) → (N, H).
+
+    Without gradients, long words are read piece by piece: no single one can fill the memory.
+    """
+    window = len(symbols) if torch.is_grad_enabled() else _STEP_WINDOW
+    found: Tensor | None = None
+    for start in range(0, len(symbols), window):
+        out, state = run(symbols[start : start + window], state)
+        here = np.flatnonzero((lengths >= start) & (lengths < start + window))
+        place = torch.from_numpy(here).to(out.device)
+        last = out[torch.from_numpy(lengths[here] - start).to(out.device), place]
+        found = out.new_zeros(out.shape[1:]) if found is None else found
+        found = found.index_copy(0, place, last)
+    assert found is not None
+    return found
+
+
 class Speller(nn.Module):
     """The conditioned character LSTM."""
 
@@ -208,12 +231,13 @@ class Speller(nn.Module):
         """The last layer's state when all of the spelling has been read.  (N, D) → (N, H)"""
 
         def of(rows: NDArray[np.int64], place: Tensor) -> Tensor:
-            inputs = padded(spellings, rows)[0].to(vectors.device)
-            hidden, _ = self._run(
-                inputs, vectors[place.to(vectors.device)], self.zero_state(len(rows)), generator
+            mine = vectors[place.to(vectors.device)]
+            return last_states(
+                padded(spellings, rows)[0].to(vectors.device),
+                spellings.lengths()[rows],
+                self.zero_state(len(rows)),
+                lambda symbols, state: self._run(symbols, mine, state, generator),
             )
-            last = torch.from_numpy(spellings.lengths()[rows]).to(vectors.device)
-            return hidden[last, torch.arange(len(rows), device=vectors.device)]
 
         vectors = dropout(vectors, self.config.drop_vector, generator, tuple(vectors.shape))
         return by_length(spellings, of)

@@ -152,23 +152,40 @@ class System:
     build: Callable[[Parts, Lexicon, Units | None], Network]
     parts: tuple[str, ...]
     """The parts of a recipe, beside data, windows, objective and training."""
+    unused: tuple[str, ...] = ()
+    """Fields of these parts that change nothing, as `part.field`."""
+    sized_by: str | None = "vocab_size"
+    """The field that says how large its vocabulary is; None: it has none."""
     units: Callable[[Parts, Lexicon], Units] | None = None
     """What makes its units out of a lexicon; None: it reads words."""
 
 
 _TWO_LEVEL = ("lm", "speller")
+_LEXICON_FACTOR = tuple(
+    f"objective.lexicon_{x}" for x in ("interval", "batch", "max_length", "types")
+)
+_NORM = tuple(f"objective.{x}" for x in ("nuclear_norm", "speller_norm", "proximal"))
+_NOT_TWO_LEVEL = ("data.vocab_size", *_LEXICON_FACTOR, *_NORM)
+_NOT_UNITS = (*_NOT_TWO_LEVEL, "objective.novel_max_length")
+_NOT_HCLM = (*_NOT_TWO_LEVEL, "lm.cuts", "lm.unigram_bias", "lm.drop_embed")
 SYSTEMS: Mapping[str, System] = {
     "full": System(full, _TWO_LEVEL),
-    "no-reg": System(no_reg, _TWO_LEVEL),
+    "no-reg": System(no_reg, _TWO_LEVEL, _LEXICON_FACTOR),
     "only-reg": System(only_reg, _TWO_LEVEL),
     "sep-reg": System(sep_reg, _TWO_LEVEL),
-    "1gram": System(one_gram, ("lm",)),
-    "uncond": System(uncond, _TWO_LEVEL),
-    "pure-char": System(pure, ("lm",), lambda parts, lexicon: unit_sets.characters(lexicon)),
-    "pure-bpe": System(
-        pure, ("lm", "bpe"), lambda parts, lexicon: unit_sets.bpe(lexicon, parts.bpe.merges)
+    "1gram": System(one_gram, ("lm",), _NORM),
+    "uncond": System(uncond, _TWO_LEVEL, _NORM),
+    "pure-char": System(
+        pure, ("lm",), _NOT_UNITS, None, lambda parts, lexicon: unit_sets.characters(lexicon)
     ),
-    "hclm": System(hclm, (*_TWO_LEVEL, "hclm")),
+    "pure-bpe": System(
+        pure,
+        ("lm", "bpe"),
+        _NOT_UNITS,
+        "merges",
+        lambda parts, lexicon: unit_sets.bpe(lexicon, parts.bpe.merges),
+    ),
+    "hclm": System(hclm, (*_TWO_LEVEL, "hclm"), _NOT_HCLM, None),
     "full-transformer": System(full_transformer, ("transformer", "speller")),
     "full-feedback": System(full_feedback, _TWO_LEVEL),
 }

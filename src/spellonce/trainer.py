@@ -90,8 +90,8 @@ class Trainer:
             [p for name, p in self.parameters.items() if name not in lm_names],
         ]
         self.optimizer = make_optimizer(recipe.training, list(self.parameters.values()))
-        # The speller stays on plain SGD (paper, appendix A).
-        self.averages = Averages({name: self.parameters[name] for name in lm_names})
+        averaged = [name for name in self.parameters if network.is_averaged(name)]
+        self.averages = Averages({name: self.parameters[name] for name in averaged})
         self.generator = torch.Generator(network.device)
         self.cursor = Cursor()
         self.state = network.zero_state(self.rails.n_rails)
@@ -136,12 +136,21 @@ class Trainer:
         tally.tokens += window.n_tokens
         tally.lm_nats += nats.lm.item()
         tally.novel_nats += nats.novel.item()
-        if not math.isfinite(tally.lm_nats + tally.novel_nats):
+        self._check_finite(tally.lm_nats + tally.novel_nats)
+
+    def _check_finite(self, figure: float) -> None:
+        if not math.isfinite(figure):
             raise RunError(
                 f"training diverged at step {self.cursor.step}: "
                 "start again with a smaller learning rate, e.g. --set learning_rate="
                 f"{self.recipe.training.learning_rate / 3:.2g}"
             )
+
+    def check_finite(self, bpc: float) -> None:
+        """Refuses a model whose last step went wrong."""
+        self._check_finite(bpc)
+        for parameter in self.parameters.values():
+            self._check_finite(float(parameter.detach().sum()))
 
     def _speller_norm(self) -> Tensor:
         """The norm of every speller that is conditioned on a lexeme or a hidden state."""

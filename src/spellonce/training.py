@@ -73,12 +73,11 @@ def train(
     board = _board_maker() if tensorboard else None
     with run.opened_for_training(resume=resume, force=force):
         if run.started:
+            config = run.read_config()
+            check_agreement(run, config, dataset, recipe, seed, device, threads, length)
             if run.finished:
                 reporter.status(f"{out} is finished already")
-                run.read_config()
                 return _stored_result(run)
-            config = run.read_config()
-            check_agreement(run, config, dataset, recipe, seed, device, threads)
         else:
             if dataset is None:
                 raise ConfigError("nothing to train on: name text files or a --dataset")
@@ -282,6 +281,7 @@ class _Training:
             begin = time.perf_counter()
             scores = score_reading(trainer.network, self.lexicon, self._valid_reading())
             valid = model.report(scores, "valid", time.perf_counter() - begin)
+            trainer.check_finite(valid["bpc"])
             self.run.write_model(trainer.parameters)
         cursor = trainer.cursor
         spellers = [s for s in trainer.network.spellers if isinstance(s, Speller)]

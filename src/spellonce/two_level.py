@@ -109,6 +109,10 @@ class TwoLevel(Network):
         """Whether the lexicon is spelled."""
         return self.lexicon is not None
 
+    def is_averaged(self, name: str) -> bool:
+        """The speller stays on plain SGD (paper, appendix A)."""
+        return name.startswith("lm.")
+
     def initialise(self, seed: int, counts: NDArray[np.int64]) -> None:
         """Seeded weights; `counts` are those of all types, the lexemes first."""
         generator = torch.Generator().manual_seed(seed)

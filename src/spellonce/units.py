@@ -405,7 +405,9 @@ def _learn(lexicon: Lexicon, n_merges: int) -> list[tuple[Piece, Piece]]:
         parts = [piece_of[s] for s in symbols]
         return "".join(char for char, _ in parts), parts[-1][1]
 
-    merges = _train(text(), len(pieces) + n_merges)
+    # Each merge takes a symbol from some type: the library would make room for more of them.
+    possible = sum(len(word) - 1 for word in words)
+    merges = _train(text(), len(pieces) + min(n_merges, possible))
     # A merge may make a unit that is there already; then the library goes on for too long.
     return [(decode(left), decode(right)) for left, right in merges[:n_merges]]
 

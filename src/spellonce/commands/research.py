@@ -128,7 +128,7 @@ def compare(
 @app.command()
 def reproduce(
     experiment: Annotated[
-        str, typer.Argument(help="table1, vocabulary, mwc, samples or types-tokens.")
+        str, typer.Argument(help="table1, vocabulary, mwc, samples, types-tokens or asides.")
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="For runs, tables and figures.")

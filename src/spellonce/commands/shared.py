@@ -89,4 +89,4 @@ def write(parts: Iterable[str]) -> None:
 
 
 def print_json(value: Any) -> None:
-    write([json.dumps(value) + "\n"])
+    write([json.dumps(value, allow_nan=False) + "\n"])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from spellonce import corpus, recipes
-from spellonce.errors import ConfigError
+from spellonce.errors import ConfigError, InterruptedTrainingError
 from spellonce.evaluations import evaluation_of
 from spellonce.lexicon import N_SPECIAL
 from spellonce.model import load
@@ -24,6 +24,7 @@ from spellonce.preparation import Length
 from spellonce.progress import Reporter
 from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
+from spellonce.systems import SYSTEMS
 from spellonce.training import train
 
 Size = Literal["small", "paper"]
@@ -87,10 +88,32 @@ class Wish:
             raise ConfigError("give one of --budget, --each and --steps")
         if self.seeds < 1:
             raise ConfigError(f"--seeds must be at least 1, got {self.seeds}")
+        object.__setattr__(self, "systems", tuple(dict.fromkeys(self.systems)))
         for system in self.systems:
             recipes.get(system)
 
+    def check_used(self, name: str) -> None:
+        """Refuses what the experiment would not heed."""
+        given = {
+            "--systems": self.systems, "--vocabulary": self.sizes, "--seeds": self.seeds != 1,
+            "--budget": self.budget, "--each": self.each, "--steps": self.steps,
+        }  # fmt: skip
+        heeded = _HEEDED[name] if name == "types-tokens" else (*_HEEDED[name], *_LENGTHS)
+        unheeded = [option for option, value in given.items() if value and option not in heeded]
+        if unheeded:
+            raise ConfigError(f"{name} has no use for {' and '.join(unheeded)}: leave it out")
 
+
+_LENGTHS = ("--budget", "--each", "--steps")
+_HEEDED = {
+    "table1": ("--systems", "--seeds"),
+    "vocabulary": ("--systems", "--vocabulary"),
+    "mwc": ("--systems", "--vocabulary"),
+    "samples": ("--vocabulary",),
+    "asides": ("--systems",),
+    "types-tokens": (),
+}
+"""Options that an experiment heeds, beside the length of trainings."""
 SEEDED = ("full", "no-reg", "pure-bpe")
 """The systems of which several seeds are compared."""
 SIZES = {"small": (1_000, 5_000, 10_000, 20_000, 30_000), "paper": (5_000, 20_000, 40_000, 60_000)}
@@ -134,7 +157,10 @@ def mwc(wish: Wish) -> Experiment:
     datasets = wish.datasets or tuple(f"mwc-{code}" for code in published.LANGUAGES)
     jobs = [
         Job(
-            f"{dataset}-{tokenization}-{system}", system, dataset, (f"tokenization={tokenization}",)
+            f"{dataset}-{tokenization}-{system}",
+            system,
+            dataset,
+            (f"tokenization={tokenization}", *_mwc_settings(system, wish)),
         )
         for dataset in datasets
         for tokenization in ("spaces", "reversible")
@@ -143,6 +169,16 @@ def mwc(wish: Wish) -> Experiment:
     return Experiment(
         "mwc", tuple(jobs), lambda found, _, each: reports.languages(found, wish.command, each)
     )
+
+
+def _mwc_settings(system: str, wish: Wish) -> tuple[str, ...]:
+    """What the paper sets otherwise for the MWC: 60,000 lexemes or merges, a rarer factor (2)."""
+    if wish.size != "paper" and not wish.sizes:
+        return ()
+    size = _size_setting(system, (wish.sizes or (60_000,))[0])
+    has_lexicon_factor = system in ("full", "only-reg", "sep-reg", "1gram", "uncond")
+    rarer = wish.size == "paper" and has_lexicon_factor
+    return (size, "lexicon_interval=100") if rarer else (size,)
 
 
 def samples(wish: Wish) -> Experiment:
@@ -200,6 +236,8 @@ def asides(wish: Wish) -> Experiment:
         for name, system, settings in tried
         if not wish.systems or system in wish.systems
     ]
+    if not jobs:
+        raise ConfigError(f"no aside is about {' or '.join(wish.systems)}")
 
     def report(found: Sequence[Outcome], runs: Sequence[Path], each: float | None) -> Report:
         gains = {run.name: _segmentations(run) for run in runs if run.name == "pure-bpe"}
@@ -237,7 +275,10 @@ EXPERIMENTS: dict[str, Callable[[Wish], Experiment]] = {
 
 
 def _size_setting(system: str, size: int) -> str:
-    return f"merges={size}" if system == "pure-bpe" else f"vocab_size={size}"
+    field = SYSTEMS[recipes.get(system).system].sized_by
+    if field is None:
+        raise ConfigError(f"{system} has no vocabulary whose size could be set: leave it out")
+    return f"{field}={size}"
 
 
 def plan(experiment: Experiment, wish: Wish) -> Length | None:
@@ -267,6 +308,7 @@ def reproduce(
     """
     if name not in EXPERIMENTS:
         raise ConfigError(f"unknown experiment {name!r}: there are {', '.join(EXPERIMENTS)}")
+    wish.check_used(name)
     experiment = EXPERIMENTS[name](wish)
     length = plan(experiment, wish)
     datasets = {job.dataset: corpus.find_dataset(job.dataset) for job in experiment.jobs}
@@ -277,12 +319,18 @@ def reproduce(
     runs: list[Path] = []
     for number, job in enumerate(experiment.jobs, 1):
         folder = out / "runs" / job.name
-        result = train(
-            datasets[job.dataset], made[job.name], folder, seed=job.seed, length=length,
-            resume=True, device=device, threads=threads, reporter=reporter,
-        )  # fmt: skip
+        try:
+            result = train(
+                datasets[job.dataset], made[job.name], folder, seed=job.seed, length=length,
+                resume=True, device=device, threads=threads, reporter=reporter,
+            )  # fmt: skip
+        except InterruptedTrainingError:
+            raise InterruptedTrainingError(
+                f"stopped while {job.name} was trained, and saved: "
+                "give the same command again to go on"
+            ) from None
         reporter.status(f"scoring the test split with {job.name}")
-        outcomes.append(_outcome(job, made[job.name], folder, result))
+        outcomes.append(_outcome(job, made[job.name], folder, result, device or "cpu"))
         runs.append(folder)
         told(
             f"{number} of {len(experiment.jobs)}: {job.name}, "
@@ -296,7 +344,9 @@ def reproduce(
     return experiment.report(outcomes, runs, each).write(out)
 
 
-def _outcome(job: Job, recipe: Recipe, folder: Path, result: dict[str, Any]) -> Outcome:
+def _outcome(
+    job: Job, recipe: Recipe, folder: Path, result: dict[str, Any], device: str
+) -> Outcome:
     config = RunFolder(folder).read_config()
     return Outcome(
         name=job.name,
@@ -307,8 +357,10 @@ def _outcome(job: Job, recipe: Recipe, folder: Path, result: dict[str, Any]) -> 
         settings=job.settings,
         train=result,
         data=json.loads(json.dumps(config["data"])),
-        valid=evaluation_of(folder, "valid"),
-        test=evaluation_of(folder, "test") if "test" in config["data"]["splits"] else {},
+        valid=evaluation_of(folder, "valid", device=device),
+        test=evaluation_of(folder, "test", device=device)
+        if "test" in config["data"]["splits"]
+        else {},
     )
 
 
