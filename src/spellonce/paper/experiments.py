@@ -19,8 +19,9 @@ from spellonce.evaluations import evaluation_of
 from spellonce.lexicon import N_SPECIAL
 from spellonce.model import load
 from spellonce.paper import ngram_ranks, published, reports
+from spellonce.paper.markdown import plural
 from spellonce.paper.reports import Outcome, Report
-from spellonce.preparation import Length
+from spellonce.preparation import Length, check_agreement
 from spellonce.progress import Reporter
 from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
@@ -313,6 +314,13 @@ def reproduce(
     length = plan(experiment, wish)
     datasets = {job.dataset: corpus.find_dataset(job.dataset) for job in experiment.jobs}
     made = {job.name: job.recipe(wish.size) for job in experiment.jobs}
+    for job in experiment.jobs:  # what stands there already must be of the same kind
+        run = RunFolder(out / "runs" / job.name)
+        if run.started:
+            check_agreement(
+                run, run.read_config(), datasets[job.dataset], made[job.name], job.seed, device,
+                threads, length,
+            )  # fmt: skip
     told(_division(experiment, length))
     each = length.budget if length else None
     outcomes: list[Outcome] = []
@@ -368,12 +376,14 @@ def _division(experiment: Experiment, length: Length | None) -> str:
     n = len(experiment.jobs)
     if not n:
         return "nothing is trained for this"
+    trainings = plural(n, "training")
     if length is None:
-        return f"{n} trainings, each as long as its recipe says"
-    if length.budget is None:
-        return f"{n} trainings of {length.steps:,} steps each, and scoring"
+        return f"{trainings}, each as long as its recipe says"
+    if length.steps is not None:
+        return f"{trainings} of {plural(length.steps, 'step')} each, and scoring"
+    assert length.budget is not None
     return (
-        f"{n} trainings of {_minutes(length.budget)} each, validation included, and scoring the "
+        f"{trainings} of {_minutes(length.budget)} each, validation included, and scoring the "
         f"test split after each: about {_minutes(n * length.budget / (1 - SCORING_SHARE))} in all"
     )
 
