@@ -14,11 +14,11 @@ from torch import Tensor
 
 from spellonce import recipes
 from spellonce.batching import Rails, Window, WindowConfig
-from spellonce.hclm import HCLM, HCLMConfig, follow
+from spellonce.hclm import HCLM, HCLMConfig
 from spellonce.lexeme_lm import LexemeLMConfig
 from spellonce.lexicon import EOS_ID, UNK_ID
 from spellonce.model import Model
-from spellonce.network import Network
+from spellonce.network import Dice, Network
 from spellonce.plan import Plan
 from spellonce.recipes import Recipe
 from spellonce.speller import OnlyAtTest, SpellerConfig
@@ -28,6 +28,7 @@ from spellonce.trainer import Trainer
 from spellonce.transformer_lm import TransformerConfig
 from spellonce.two_level import TwoLevel
 from spellonce.unit_lm import UnitLM
+from spellonce.word_cache import follow
 
 from .toy import ALPHABET, make_lexicon, spell, strings
 
@@ -250,9 +251,9 @@ def test_tokens_are_drawn_as_they_are_scored(name: str, history: list[str]) -> N
     network, lexicon = make(name), make_lexicon()
     shorten(network)
     moment = network.begin(lexicon, history)
-    generator = torch.Generator().manual_seed(0)
+    dice = Dice(1.0, torch.Generator().manual_seed(0))
     n = 1500
-    drawn = [network.next_token(lexicon, moment, 1.0, generator, bool) for _ in range(n)]
+    drawn = [network.next_token(lexicon, moment, dice, bool) for _ in range(n)]
     p = {
         word: math.exp(-network.score_tokens(lexicon, [*history, word])[0][-1])
         for word in ("\n", "a", "b", "ab", *([] if name == "pure-bpe" else [""]))
@@ -587,12 +588,12 @@ def test_nothing_is_left_to_chance_at_temperature_zero() -> None:
     with torch.no_grad():
         network.cache.gate.bias.fill_(0.3)
     drawn = {
-        network.next_token(lexicon, moment, 0.0, torch.Generator().manual_seed(seed), bool)
+        network.next_token(lexicon, moment, Dice(0.0, torch.Generator().manual_seed(seed)), bool)
         for seed in range(8)
     }
     assert len(drawn) == 1
     early = network.begin(lexicon, ["ab"])
-    hot = network.spell(lexicon, early, 50, 1e9, torch.Generator().manual_seed(0), 5)
+    hot = network.spell(lexicon, early, 50, Dice(1e9, torch.Generator().manual_seed(0)), 5)
     assert len(hot) == 50, "a slot that is empty is never drawn, however hot"
 
 

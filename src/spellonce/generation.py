@@ -15,7 +15,7 @@ import torch
 
 from spellonce.errors import ConfigError
 from spellonce.lexicon import OTHER, Lexicon
-from spellonce.network import TRIES, Moment, Network
+from spellonce.network import TRIES, Dice, Moment, Network
 from spellonce.text import EOS, TextFormat, join_tokens, line_tokens, split_lines
 from spellonce.tokenizer import MERGE
 
@@ -45,14 +45,14 @@ class Generator:
             raise ConfigError(f"-n must be at least 1, got {n}")
         check_temperature(temperature)
         network, lexicon = self.network, self.lexicon
-        generator = torch.Generator(network.device).manual_seed(seed)
+        dice = Dice(temperature, torch.Generator(network.device).manual_seed(seed))
         moment = network.begin(lexicon, self._tokens(prompt))
         last_line = prompt.rpartition("\n")[2]
         line: list[tuple[str, bool]] = [(t, False) for t in line_tokens(last_line, self.format)]
         n_given = len(line)
         out: list[Piece] = []
         for _ in range(n):
-            token = network.next_token(lexicon, moment, temperature, generator, self._is_token)
+            token = network.next_token(lexicon, moment, dice, self._is_token)
             if token == EOS:
                 out += [*self._surface(line)[n_given:], Piece("\n", False)]
                 line, n_given = [], 0
@@ -111,14 +111,12 @@ class Generator:
                 f"lengths from {min_length} to {max_length} leave no words: "
                 "1 <= --min-length <= --max-length"
             )
-        generator = torch.Generator(self.network.device).manual_seed(seed)
+        dice = Dice(temperature, torch.Generator(self.network.device).manual_seed(seed))
         found: dict[str, None] = {}
         batch = int(np.clip(4 * n, 32, 1000))
         for _ in range(TRIES):
             # Longer than the longest allowed, so that what was cut off is known and left out.
-            for token in self.network.spell(
-                self.lexicon, moment, batch, temperature, generator, max_length + 2
-            ):
+            for token in self.network.spell(self.lexicon, moment, batch, dice, max_length + 2):
                 if not self._is_token(token) or OTHER in token:
                     continue
                 word = self._bare(token)

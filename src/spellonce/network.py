@@ -24,6 +24,7 @@ from spellonce.batching import Window
 from spellonce.errors import ConfigError, RunError
 from spellonce.lexeme_lm import Hidden, State
 from spellonce.lexicon import Lexicon, Spellings
+from spellonce.speller import draw
 from spellonce.text import EOS
 
 TRIES = 20
@@ -52,6 +53,23 @@ class Moment:
     state: State
 
 
+@dataclass(frozen=True)
+class Dice:
+    """Chance: what is drawn, and how boldly."""
+
+    temperature: float
+    """0 takes the likeliest, 1 is the model's own."""
+    generator: torch.Generator
+
+    def draw(self, logits: Tensor) -> Tensor:
+        """One id for each row of logits."""
+        return draw(logits, self.temperature, self.generator)
+
+
+Accept = Callable[[str], bool]
+"""Whether a word that was made up is wanted."""
+
+
 class Network(nn.Module, ABC):
     """A system, with its weights."""
 
@@ -75,20 +93,9 @@ class Network(nn.Module, ABC):
         """Its distinct spellers."""
         return []
 
-    @property
-    def has_lexicon_factor(self) -> bool:
-        """Whether there is a factor (2)."""
-        return False
-
     def is_averaged(self, name: str) -> bool:
         """Whether averaged SGD averages the parameter of that name."""
         return True
-
-    def lexicon_nats(
-        self, ids: NDArray[np.int64], spellings: Spellings, generator: torch.Generator | None
-    ) -> Tensor:
-        """Factor (2) of some lexemes with the given spellings, where there is one."""
-        raise NotImplementedError
 
     @abstractmethod
     def initialise(self, seed: int, counts: NDArray[np.int64]) -> None:
@@ -134,25 +141,12 @@ class Network(nn.Module, ABC):
         return self.read(lexicon, [token], moment.state)
 
     @abstractmethod
-    def next_token(
-        self,
-        lexicon: Lexicon,
-        moment: Moment,
-        temperature: float,
-        generator: torch.Generator,
-        accept: Callable[[str], bool],
-    ) -> str:
+    def next_token(self, lexicon: Lexicon, moment: Moment, dice: Dice, accept: Accept) -> str:
         """Draws a token; one that the speller makes up is drawn again until it is accepted."""
 
     @abstractmethod
     def spell(
-        self,
-        lexicon: Lexicon,
-        moment: Moment,
-        n: int,
-        temperature: float,
-        generator: torch.Generator,
-        max_length: int,
+        self, lexicon: Lexicon, moment: Moment, n: int, dice: Dice, max_length: int
     ) -> list[str]:
         """n words spelled at this moment, the same one perhaps several times."""
 
@@ -167,7 +161,7 @@ class Network(nn.Module, ABC):
         )
 
 
-def first_accepted(words: Sequence[str], accept: Callable[[str], bool]) -> str:
+def first_accepted(words: Sequence[str], accept: Accept) -> str:
     """The first word that is wanted, or the first at all that is not empty, or ◇.
 
     >>> first_accepted(["", "ab", "b"], lambda word: len(word) == 1)

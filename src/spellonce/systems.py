@@ -23,7 +23,7 @@ from typing import Protocol
 from spellonce import units as unit_sets
 from spellonce.errors import ConfigError
 from spellonce.feedback import Feedback
-from spellonce.hclm import HCLM, Cache, Composer, HCLMConfig
+from spellonce.hclm import HCLM, Composer, HCLMConfig
 from spellonce.lexeme_lm import LexemeLM, LexemeLMConfig, LSTMStack
 from spellonce.lexicon import Lexicon
 from spellonce.network import Network
@@ -32,6 +32,7 @@ from spellonce.transformer_lm import TransformerConfig, TransformerLM
 from spellonce.two_level import TwoLevel
 from spellonce.unit_lm import UnitLM
 from spellonce.units import Units
+from spellonce.word_cache import WordCache
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def hclm(parts: Parts, lexicon: Lexicon, units: Units | None) -> HCLM:
         lm,
         Composer(n_symbols, config.n_char_embed, parts.lm.n_embed),
         Speller(parts.speller, n_symbols, lm.n_output),
-        Cache(config.slots, config.decay, lm.n_output) if config.slots else None,
+        WordCache(config.slots, config.decay, lm.n_output) if config.slots else None,
     )
 
 

@@ -32,6 +32,7 @@ from spellonce.optim import (
 from spellonce.plan import Plan
 from spellonce.recipes import Recipe
 from spellonce.speller import Speller
+from spellonce.two_level import TwoLevel
 
 
 @dataclass
@@ -163,7 +164,13 @@ class Trainer:
     @property
     def has_lexicon_factor(self) -> bool:
         """Whether there is a factor (2), and anything in it."""
-        return self.network.has_lexicon_factor and self.sampler.n_batches > 0
+        return self._spelled_lexicon is not None and self.sampler.n_batches > 0
+
+    @property
+    def _spelled_lexicon(self) -> TwoLevel | None:
+        """The network, if it is one that spells its lexicon."""
+        network = self.network
+        return network if isinstance(network, TwoLevel) and network.lexicon is not None else None
 
     def lexicon_due(self) -> bool:
         """Whether the next step is one that samples the lexicon."""
@@ -174,7 +181,8 @@ class Trainer:
         """Factor (2): a sample of the lexicon, scaled to stand for all of it and for K steps."""
         cursor, interval = self.cursor, self.recipe.objective.lexicon_interval
         ids = self.sampler.batch(cursor.lexicon_batches)
-        nats = self.network.lexicon_nats(ids, self.spellings.take(ids), self.generator)
+        assert self._spelled_lexicon is not None
+        nats = self._spelled_lexicon.lexicon_nats(ids, self.spellings.take(ids), self.generator)
         loss = interval * self.sampler.n_batches / self.n_tokens * nats
         loss.backward()  # type: ignore[no-untyped-call]
         cursor.lexicon_batches += 1

@@ -12,7 +12,7 @@ speller is `no-reg` (see `systems`). The lexeme LM may be any `LexemeModel`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
@@ -26,8 +26,17 @@ from spellonce.errors import ConfigError
 from spellonce.feedback import Feedback
 from spellonce.lexeme_lm import Hidden, LexemeLM, LexemeModel, State
 from spellonce.lexicon import EOS_ID, UNK_ID, Lexicon, Spellings
-from spellonce.network import MAX_LENGTH, TRIES, Moment, Network, WindowNats, first_accepted
-from spellonce.speller import Speller, SpellerModel, draw
+from spellonce.network import (
+    MAX_LENGTH,
+    TRIES,
+    Accept,
+    Dice,
+    Moment,
+    Network,
+    WindowNats,
+    first_accepted,
+)
+from spellonce.speller import Speller, SpellerModel
 from spellonce.text import EOS
 
 LexiconTypes = Literal["all", "hapax"]
@@ -103,11 +112,6 @@ class TwoLevel(Network):
         """The distinct spellers."""
         found = [s for s in (self.novel, self.lexicon) if s is not None]
         return found[:1] if len(found) == 2 and found[0] is found[1] else found
-
-    @property
-    def has_lexicon_factor(self) -> bool:
-        """Whether the lexicon is spelled."""
-        return self.lexicon is not None
 
     def is_averaged(self, name: str) -> bool:
         """The speller stays on plain SGD (paper, appendix A)."""
@@ -256,36 +260,23 @@ class TwoLevel(Network):
         return self.read(lexicon, [token], state)
 
     @torch.no_grad()
-    def next_token(
-        self,
-        lexicon: Lexicon,
-        moment: Moment,
-        temperature: float,
-        generator: torch.Generator,
-        accept: Callable[[str], bool],
-    ) -> str:
+    def next_token(self, lexicon: Lexicon, moment: Moment, dice: Dice, accept: Accept) -> str:
         """A lexeme, or, where UNK is drawn, a spelling that is no lexeme's."""
-        lexeme = int(draw(self.lm.table.log_probs(moment.hidden), temperature, generator))
+        lexeme = int(dice.draw(self.lm.table.log_probs(moment.hidden)))
         if lexeme == EOS_ID:
             return EOS
         if lexeme != UNK_ID:
             return lexicon.types[lexeme]
-        words = self.spell(lexicon, moment, TRIES, temperature, generator, MAX_LENGTH)
+        words = self.spell(lexicon, moment, TRIES, dice, MAX_LENGTH)
         novel = [word for word in words if self.is_novel(lexicon, word)]
         return first_accepted([w for w in novel if accept(w)] or words, accept)
 
     def spell(
-        self,
-        lexicon: Lexicon,
-        moment: Moment,
-        n: int,
-        temperature: float,
-        generator: torch.Generator,
-        max_length: int,
+        self, lexicon: Lexicon, moment: Moment, n: int, dice: Dice, max_length: int
     ) -> list[str]:
         """Spellings drawn from p_spell(· | h)."""
         vectors = moment.hidden.expand(n, -1)
-        drawn = as_speller(self.novel).sample(vectors, generator, temperature, max_length)
+        drawn = as_speller(self.novel).sample(vectors, dice.generator, dice.temperature, max_length)
         return [lexicon.alphabet.decode(symbols) for symbols in drawn]
 
     def is_novel(self, lexicon: Lexicon, token: str) -> bool:

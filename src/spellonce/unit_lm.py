@@ -1,4 +1,4 @@
-"""pure-char and pure-bpe: one language model over the pieces of words (paper, §4.2).
+"""pure-char and pure-bpe: one language model over the pieces of words (the paper's baselines).
 
 A token is the sequence of its units, its score the sum over them. EOS can only come where a word
 may begin, and UNK, which stands in training texts for words that nobody knows, is read but never
@@ -11,7 +11,7 @@ a word has many segmentations and only the canonical one is scored, so they add 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -22,8 +22,16 @@ from torch import Tensor
 from spellonce.batching import Window
 from spellonce.lexeme_lm import LexemeModel, State
 from spellonce.lexicon import EOS_ID, N_SPECIAL, UNK_ID, Lexicon, Spellings
-from spellonce.network import MAX_LENGTH, TRIES, Moment, Network, WindowNats, first_accepted
-from spellonce.speller import draw
+from spellonce.network import (
+    MAX_LENGTH,
+    TRIES,
+    Accept,
+    Dice,
+    Moment,
+    Network,
+    WindowNats,
+    first_accepted,
+)
 from spellonce.text import EOS
 from spellonce.units import Units
 
@@ -207,35 +215,21 @@ class UnitLM(Network):
         return Moment(hidden.states[-1], state)
 
     @torch.no_grad()
-    def next_token(
-        self,
-        lexicon: Lexicon,
-        moment: Moment,
-        temperature: float,
-        generator: torch.Generator,
-        accept: Callable[[str], bool],
-    ) -> str:
+    def next_token(self, lexicon: Lexicon, moment: Moment, dice: Dice, accept: Accept) -> str:
         """Units until a word ends."""
         words: list[str] = []
         for _ in range(TRIES):
-            word = self._draw(moment, temperature, generator, MAX_LENGTH, _BEGINNING)
+            word = self._draw(moment, dice, MAX_LENGTH, _BEGINNING)
             if word == EOS or accept(word):
                 return word
             words.append(word)
         return first_accepted(words, accept)
 
-    def _draw(
-        self,
-        moment: Moment,
-        temperature: float,
-        generator: torch.Generator,
-        max_length: int,
-        banned: tuple[int, ...],
-    ) -> str:
+    def _draw(self, moment: Moment, dice: Dice, max_length: int, banned: tuple[int, ...]) -> str:
         ids: list[int] = []
         while len(ids) < max_length:
             log_probs = self.lm.table.log_probs(moment.hidden, banned if not ids else _INSIDE)
-            ids.append(int(draw(log_probs, temperature, generator)))
+            ids.append(int(dice.draw(log_probs)))
             if ids[-1] == EOS_ID:
                 return EOS
             if self._ends[ids[-1]]:
@@ -245,13 +239,7 @@ class UnitLM(Network):
 
     @torch.no_grad()
     def spell(
-        self,
-        lexicon: Lexicon,
-        moment: Moment,
-        n: int,
-        temperature: float,
-        generator: torch.Generator,
-        max_length: int,
+        self, lexicon: Lexicon, moment: Moment, n: int, dice: Dice, max_length: int
     ) -> list[str]:
         """Words that may come at this moment."""
-        return [self._draw(moment, temperature, generator, max_length, _INSIDE) for _ in range(n)]
+        return [self._draw(moment, dice, max_length, _INSIDE) for _ in range(n)]

@@ -139,7 +139,7 @@ def table1(wish: Wish) -> Experiment:
 
 
 def vocabulary(wish: Wish) -> Experiment:
-    """bpc against the size of the vocabulary (paper, figure 3)."""
+    """bpc against the size of the vocabulary (a figure of the paper)."""
     dataset = wish.datasets[0] if wish.datasets else "wikitext-2"
     jobs = [
         Job(f"{system}-{size}", system, dataset, (_size_setting(system, size),))
@@ -154,7 +154,7 @@ def vocabulary(wish: Wish) -> Experiment:
 
 
 def mwc(wish: Wish) -> Experiment:
-    """Languages, split at spaces and tokenized (paper, table 2)."""
+    """Languages, split at spaces and tokenized (the MWC)."""
     datasets = wish.datasets or tuple(f"mwc-{code}" for code in published.LANGUAGES)
     jobs = [
         Job(
