@@ -610,7 +610,10 @@ def test_a_very_long_word_is_read_in_pieces(name: str) -> None:
 
 
 def test_averaged_sgd_averages_all_of_a_system_but_a_speller() -> None:
-    for name, averaged in (("full", {"lm"}), ("hclm", {"lm", "composer", "decoder", "ends_line"})):
+    for name, averaged in (
+        ("full", {"lm"}),
+        ("hclm", {"lm", "composer", "norm", "decoder", "ends_line"}),
+    ):
         trainer = make_trainer(name)
         trainer.averages.update()
         assert {parameter.split(".")[0] for parameter in trainer.averages.means} == averaged

@@ -7,8 +7,9 @@ the likelihood sums both routes. No public code exists; what the paper leaves un
 chosen here:
 
 - a word's vector is the last state of one forward LSTM over its characters; EOS and words of a
-  training text that nobody knows (UNK) have learned vectors;
-- the decoder is our speller: it sees h_i at every step, not only at the first;
+  training text that nobody knows (UNK) have learned vectors; all of them are layer-normalised;
+- the decoder is our speller: it sees h_i, layer-normalised, at every step, not only at the first.
+  (Without the two normalisations h_i hardly varies, and what came before is learned very late.)
 - whether the line ends is one logistic unit on h_i, decided before any spelling;
 - UNK is read but never predicted;
 - a key is the state that predicted the word; a hit replaces it by the mean of old key and new
@@ -25,6 +26,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -79,6 +81,7 @@ class Composer(nn.Module):
         self.characters = nn.Parameter(torch.empty(n_symbols, n_char_embed))
         self.special = nn.Parameter(torch.empty(N_SPECIAL, n_vector))
         self.layer = LSTMLayer(n_char_embed, n_vector)
+        self.norm = nn.LayerNorm(n_vector)
 
     def initialise(self, generator: torch.Generator) -> None:
         """Seeded weights."""
@@ -96,7 +99,7 @@ class Composer(nn.Module):
         vectors = self.special[torch.from_numpy(ids.clip(max=N_SPECIAL - 1))]
         spelled = np.flatnonzero(ids >= N_SPECIAL)
         if not len(spelled):
-            return vectors
+            return cast(Tensor, self.norm(vectors))
         words = spellings.take(ids[spelled])
 
         def last_state(rows: NDArray[np.int64], place: Tensor) -> Tensor:
@@ -108,7 +111,7 @@ class Composer(nn.Module):
             )
 
         at = torch.from_numpy(spelled).to(vectors.device)
-        return vectors.index_copy(0, at, by_length(words, last_state))
+        return cast(Tensor, self.norm(vectors.index_copy(0, at, by_length(words, last_state))))
 
 
 class HCLM(Network):
@@ -120,6 +123,7 @@ class HCLM(Network):
         super().__init__()
         self.lm = lm
         self.composer = composer
+        self.norm = nn.LayerNorm(lm.n_output)
         self.decoder = decoder
         self.ends_line = nn.Linear(lm.n_output, 1)
         self.cache = cache
@@ -180,7 +184,7 @@ class HCLM(Network):
         spelled = torch.from_numpy(np.flatnonzero(flat >= N_SPECIAL)).to(device)
         words = spellings.take(flat[flat >= N_SPECIAL])
         nats = h.new_zeros(len(flat)).index_copy(
-            0, spelled, self.decoder.nats(h[spelled], words, generator)
+            0, spelled, self.decoder.nats(self.norm(h[spelled]), words, generator)
         )
         nats = nats.view(states.shape[:2])
         if self.cache is not None:
@@ -290,7 +294,7 @@ class HCLM(Network):
     ) -> list[str]:
         """Words that may come at this moment, by either route."""
         drawn = self.decoder.sample(
-            moment.hidden.expand(n, -1), dice.generator, dice.temperature, max_length
+            self.norm(moment.hidden).expand(n, -1), dice.generator, dice.temperature, max_length
         )
         words = [lexicon.alphabet.decode(symbols) for symbols in drawn]
         if self.cache is None:

@@ -241,9 +241,11 @@ def hclm_small() -> Recipe:
         about="words composed from and spelled in characters, at a size for two CPU cores",
         system="hclm",
         windows=replace(small.windows, window=45),
-        lm=replace(small.lm, n_embed=256, n_hidden=512, cuts=(), unigram_bias=False),
-        speller=SpellerConfig(n_char_embed=16, n_hidden=256, n_layers=1, drop=0.0, drop_vector=0.1),
-        hclm=HCLMConfig(n_char_embed=32),
+        lm=replace(small.lm, n_embed=256, n_layers=1, cuts=(), unigram_bias=False),
+        speller=SpellerConfig(
+            n_char_embed=128, n_hidden=256, n_layers=1, drop=0.0, drop_vector=0.1
+        ),
+        hclm=HCLMConfig(n_char_embed=64),
         training=replace(small.training, learning_rate=1e-2),
     )
 
