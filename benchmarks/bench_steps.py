@@ -18,9 +18,9 @@ from pathlib import Path
 
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command line does
 
-from spellonce import corpus, recipes, runtime
+from spellonce import corpus, encoding, recipes, runtime
 from spellonce import units as unit_sets
-from spellonce.corpus import Encoded
+from spellonce.encoding import Encoded
 from spellonce.errors import DataError
 from spellonce.plan import Plan
 from spellonce.trainer import Trainer
@@ -33,12 +33,12 @@ SYSTEMS = (
 
 def make_trainer(name: str, encoded: Encoded, folder: Path) -> Trainer:
     recipe = recipes.get(name)
-    ids = corpus.open_ids(folder / "train.ids")
+    ids = encoding.open_ids(folder / "train.ids")
     units = recipes.make_units(recipe, encoded.lexicon)
     if units is not None:
         path = folder / f"{name}.ids"
         unit_sets.expand(units, encoded.lexicon, ids, path)
-        ids = corpus.open_ids(path)
+        ids = encoding.open_ids(path)
     network = recipes.build_model(recipe, encoded.lexicon, units)
     network.initialise(0, encoded.lexicon.counts)
     return Trainer(recipe, network, encoded.lexicon, ids, seed=0, plan=Plan.of(1000))
@@ -58,7 +58,7 @@ def main() -> None:
     names = list(dict.fromkeys(["full-small", *arguments.recipe]))
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        encoded = corpus.encode(
+        encoded = encoding.encode(
             data.split("train"), data.format, folder / "train.ids", vocab_size=25_000
         )
         trainers = {name: make_trainer(name, encoded, folder) for name in names}

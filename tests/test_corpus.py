@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spellonce import corpus, lexicon
+from spellonce import corpus, encoding, lexicon
 from spellonce.errors import DataError, RunError
 from spellonce.lexicon import Alphabet, Spellings
 from spellonce.text import EOS, TextFormat
@@ -25,16 +25,16 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def encode(tmp_path: Path, text: str = TEXT, **settings: int | None) -> corpus.Encoded:
+def encode(tmp_path: Path, text: str = TEXT, **settings: int | None) -> encoding.Encoded:
     source = corpus.open_text(write(tmp_path / "t.txt", text))
-    return corpus.encode(source, SPACES, tmp_path / "ids", **settings)  # type: ignore[arg-type]
+    return encoding.encode(source, SPACES, tmp_path / "ids", **settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("vocab_size", [None, 0, 1, 2, 5, 1000])
 def test_ids_spell_the_text_again(tmp_path: Path, vocab_size: int | None) -> None:
     encoded = encode(tmp_path, vocab_size=vocab_size, min_char_count=2)
     types = encoded.lexicon.types
-    words = [types[i] for i in corpus.open_ids(tmp_path / "ids")]
+    words = [types[i] for i in encoding.open_ids(tmp_path / "ids")]
     alphabet = encoded.lexicon.alphabet
     raw = TEXT.replace("<unk>", "").replace("\n", " \n ").split(" ")
     expected = [EOS if w == EOS else alphabet.replace(w) for w in raw]
@@ -71,9 +71,37 @@ def test_types_that_become_equal_are_one_type(tmp_path: Path) -> None:
 def test_encoding_flushes_in_blocks(tmp_path: Path) -> None:
     text = "a b c d\n" * 70_000
     encoded = encode(tmp_path, text)
-    ids = corpus.open_ids(tmp_path / "ids")
+    ids = encoding.open_ids(tmp_path / "ids")
     assert encoded.n_tokens == len(ids) == 350_000
     assert np.bincount(ids).tolist() == [0, *[70_000] * 5]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("fmt", [SPACES, TextFormat(), TextFormat(unk="<unk>")], ids=str)
+def test_encoding_in_blocks_on_several_cores_is_encoding_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int, fmt: TextFormat
+) -> None:
+    path, other = tmp_path / "a.txt", tmp_path / "b.txt"
+    path.write_bytes("".join(f"wug {i} (né, <unk>-ed)\n \n" for i in range(40)).encode())
+    other.write_bytes("\n\nthe end; tschüß ".encode() * 9)
+    source = corpus.Source(tuple(corpus.Segment(p, 0, p.stat().st_size) for p in (path, other)))
+    at_once = encoding.encode(source, fmt, tmp_path / "at_once", min_char_count=3)
+    monkeypatch.setattr(corpus, "BLOCK", 50)
+    monkeypatch.setattr(encoding, "BLOCK", 48)
+    assert len(list(source.blocks())) > 20
+    seen: list[int] = []
+    blocks = encoding.encode(
+        source, fmt, tmp_path / "blocks", min_char_count=3, processes=processes,
+        progress=seen.append,
+    )  # fmt: skip
+    assert (tmp_path / "blocks").read_bytes() == (tmp_path / "at_once").read_bytes()
+    assert blocks.lexicon.types == at_once.lexicon.types
+    assert blocks.lexicon.counts.tolist() == at_once.lexicon.counts.tolist()
+    assert blocks.lexicon.counts.sum() == blocks.n_tokens == at_once.n_tokens
+    for name in ("n_chars", "n_bytes", "n_other", "n_spelled", "sha256"):
+        assert getattr(blocks, name) == getattr(at_once, name), name
+    assert "".join(source.lines()) == path.read_text() + other.read_text()
+    assert seen == sorted(seen) and seen[-1] == source.n_bytes()
 
 
 @given(words=st.lists(st.text(min_size=1, max_size=5).filter(lambda w: "\n" not in w), max_size=20))

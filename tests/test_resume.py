@@ -14,7 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from spellonce import corpus, lexicon, recipes
+from spellonce import corpus, encoding, lexicon, recipes
 from spellonce.plan import Plan
 from spellonce.runs import to_bytes
 from spellonce.trainer import Trainer
@@ -195,8 +195,8 @@ def make_trainer(request: pytest.FixtureRequest, tiny_text: Path, tmp_path: Path
     recipe = recipes.override(recipes.get("full"), settings)
     source = corpus.open_files([tiny_text]).split("train")
     fmt = recipe.data.apply(corpus.TextFormat())
-    words = corpus.encode(source, fmt, tmp_path / "ids", vocab_size=60, min_char_count=1).lexicon
-    ids = corpus.open_ids(tmp_path / "ids")
+    words = encoding.encode(source, fmt, tmp_path / "ids", vocab_size=60, min_char_count=1).lexicon
+    ids = encoding.open_ids(tmp_path / "ids")
 
     def make() -> Trainer:
         network = recipes.build_model(recipe, words)

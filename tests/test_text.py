@@ -79,6 +79,22 @@ def test_unk_is_special_only_where_it_is_declared() -> None:
     assert training_tokens("the <unk>-ed <unk>.", natural) == ["the", "", "⇹-⇹", "ed", "", "⇹."]
 
 
+def plain_training_tokens(text: str, fmt: TextFormat) -> list[str]:
+    """Line by line, as the definition says."""
+    tokens: list[str] = []
+    for line in split_lines(text):
+        words = line_tokens(line.removesuffix("\n"), fmt)
+        tokens += ["" if fmt.unk and word == fmt.unk else word for word in words]
+        tokens += [EOS] * line.endswith("\n")
+    return tokens
+
+
+@pytest.mark.parametrize("fmt", [*FORMATS, TextFormat("spaces", unk="a")], ids=str)
+@given(text=st.one_of(NASTY, st.text(max_size=40)))
+def test_a_block_of_lines_has_the_tokens_of_its_lines(fmt: TextFormat, text: str) -> None:
+    assert training_tokens(text, fmt) == plain_training_tokens(text, fmt)
+
+
 def test_layout_code_is_a_distribution_that_learns() -> None:
     code = LayoutCode()
     for extra in (0, 0, 3, 0, 1):

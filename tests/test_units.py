@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from subword_nmt import apply_bpe, learn_bpe
 
 from spellonce import units as units_module
-from spellonce.corpus import open_ids
+from spellonce.encoding import open_ids
 from spellonce.errors import ConfigError, RunError
 from spellonce.lexicon import EOS_ID, N_SPECIAL, OTHER, UNK_ID, Lexicon, build
 from spellonce.text import EOS, UNSPELLED

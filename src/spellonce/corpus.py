@@ -1,8 +1,7 @@
-"""Data sets on disk: where they are, how they are split, and their encoding into type ids.
+"""Data sets on disk: where they are, how they are split, and the lines of their texts.
 
 A data set is a folder with `train.txt`, `valid.txt` and `test.txt`, or any text files, which are
-then split here. Counting and encoding stream over lines; the encoded training text is a
-memory-mapped array of type ids, so that a corpus larger than memory trains.
+then split here.
 
 No torch here.
 """
@@ -12,21 +11,19 @@ from __future__ import annotations
 import hashlib
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import platformdirs
-from numpy.typing import NDArray
 
-from spellonce import lexicon as lexicons
 from spellonce.errors import ConfigError, DataError
-from spellonce.lexicon import Lexicon
-from spellonce.text import EOS, TextFormat, training_tokens
+from spellonce.text import TextFormat, split_lines
 
 SPLITS = ("train", "valid", "test")
+BLOCK = 1 << 22
+"""Bytes that are read at a time."""
 HELD_OUT = 0.05
 """The part of a text that is kept for validation, and as much again for the test …"""
 MAX_HELD_OUT = 5_000_000
@@ -48,17 +45,22 @@ class Source:
 
     segments: tuple[Segment, ...]
 
-    def lines(self, digest: Any = None) -> Iterator[str]:
-        """The lines, each with its `\\n` but perhaps the last. `digest` is fed their bytes.
+    def blocks(self, digest: Any = None) -> Iterator[str]:
+        """The text in blocks of whole lines, about a `BLOCK` each. `digest` is fed their bytes.
 
         Where a file does not end in a line break and another follows, one is put between them.
         """
         for number, segment in enumerate(self.segments):
             is_last = number + 1 == len(self.segments)
             try:
-                yield from _segment_lines(segment, digest, close=not is_last)
+                yield from _segment_blocks(segment, digest, close=not is_last)
             except OSError as error:
                 raise DataError(f"cannot read {segment.path}: {error.strerror}") from error
+
+    def lines(self) -> Iterator[str]:
+        """The lines, each with its `\\n` but perhaps the last."""
+        for block in self.blocks():
+            yield from split_lines(block)
 
     def n_bytes(self) -> int:
         """Size in bytes."""
@@ -67,31 +69,32 @@ class Source:
     def sha256(self) -> str:
         """Checksum of the text."""
         digest = hashlib.sha256()
-        for _ in self.lines(digest):
+        for _ in self.blocks(digest):
             pass
         return digest.hexdigest()
 
 
-def _segment_lines(segment: Segment, digest: Any, *, close: bool) -> Iterator[str]:
+def _segment_blocks(segment: Segment, digest: Any, *, close: bool) -> Iterator[str]:
     with segment.path.open("rb") as file:
         place = file.seek(segment.start)
         while place < segment.stop:
-            raw = file.readline(segment.stop - place)
+            raw = file.read(min(BLOCK, segment.stop - place))
+            raw += b"" if raw.endswith(b"\n") else file.readline(segment.stop - place - len(raw))
             if not raw:
                 raise DataError(f"{segment.path} has become shorter while it was read")
             try:
-                line = raw.decode("utf-8")
+                block = raw.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise DataError(
                     f"{segment.path} is not valid UTF-8 (byte {place + error.start}): "
                     "convert it first, e.g. with iconv -t utf-8"
                 ) from error
             place += len(raw)
-            if place == segment.stop and close and not line.endswith("\n"):
-                line, raw = line + "\n", raw + b"\n"
+            if place == segment.stop and close and not block.endswith("\n"):
+                block, raw = block + "\n", raw + b"\n"
             if digest is not None:
                 digest.update(raw)
-            yield line
+            yield block
 
 
 @dataclass(frozen=True)
@@ -221,77 +224,3 @@ def _read_format(path: Path) -> TextFormat:
         if not isinstance(value, str):
             raise ConfigError(f"{path}: {name} must be a string, not {value!r}")
     return replace(TextFormat(), **settings)
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """The training text as type ids, on disk, with what was counted on the way."""
-
-    lexicon: Lexicon
-    n_tokens: int
-    n_chars: int
-    n_bytes: int
-    n_other: int
-    """Characters of tokens that became ◇,"""
-    n_spelled: int
-    """out of so many."""
-    sha256: str
-
-
-def encode(
-    source: Source,
-    fmt: TextFormat,
-    path: Path,
-    *,
-    vocab_size: int | None = None,
-    min_char_count: int = 25,
-    progress: Callable[[int], None] = lambda n_bytes: None,
-) -> Encoded:
-    """Counts the types of a text and writes its type ids (int32, little-endian) to `path`.
-
-    One pass over the text: raw types are numbered as they come, and renumbered by frequency in
-    the file when all counts are known.
-    """
-    number: dict[str, int] = {}
-    counts: list[int] = []
-    digest = hashlib.sha256()
-    n_tokens = n_chars = n_bytes = 0
-    has_words = False
-    with path.open("wb") as out:
-        block: list[int] = []
-        for line in source.lines(digest):
-            n_chars += len(line)
-            n_bytes += len(line.encode())
-            has_words = has_words or not line.isspace()
-            ended = line.endswith("\n")
-            for token in training_tokens(line[:-1] if ended else line, fmt) + [EOS] * ended:
-                raw_id = number.setdefault(token, len(number))
-                if raw_id == len(counts):
-                    counts.append(0)
-                counts[raw_id] += 1
-                block.append(raw_id)
-            if len(block) > 1 << 18:
-                out.write(np.array(block, dtype="<i4").tobytes())
-                n_tokens += len(block)
-                block.clear()
-                progress(n_bytes)
-        out.write(np.array(block, dtype="<i4").tobytes())
-        n_tokens += len(block)
-    if not has_words:
-        raise DataError(f"{source.segments[0].path} has only white space: there are no words in it")
-    raw_counts = dict(zip(number, counts, strict=True))
-    built = lexicons.build(raw_counts, vocab_size=vocab_size, min_char_count=min_char_count)
-    ids = np.memmap(path, dtype="<i4", mode="r+")
-    for start in range(0, n_tokens, 1 << 22):
-        ids[start : start + (1 << 22)] = built.type_ids[ids[start : start + (1 << 22)]]
-    ids.flush()
-    return Encoded(
-        built.lexicon, n_tokens, n_chars, n_bytes, built.n_other, built.n_spelled,
-        digest.hexdigest(),
-    )  # fmt: skip
-
-
-def open_ids(path: Path) -> NDArray[np.int32]:
-    """The memory-mapped type ids that `encode` wrote."""
-    ids: NDArray[np.int32] = np.memmap(path, dtype="<i4", mode="r")
-    return ids

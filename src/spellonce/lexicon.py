@@ -10,6 +10,7 @@ such a character too, so nothing is ever mistaken for the placeholder.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,7 +62,7 @@ class Alphabet:
     def replace(self, word: str) -> str:
         """The word with ◇ for every character that is not in the alphabet."""
         known = self._symbol
-        if all(char in known for char in word):
+        if known.keys() >= set(word):
             return word
         return "".join(char if char in known else OTHER for char in word)
 
@@ -201,11 +202,14 @@ def build(
     >>> lexicon.types, lexicon.n_lexemes
     (('', '\\n', 'a', 'b'), 3)
     """
-    char_counts: dict[str, int] = {}
+    char_counts: Counter[str] = Counter()
+    by_count: dict[int, list[str]] = {}
     for word, count in raw_counts.items():
         if word != EOS:
-            for char in word:
-                char_counts[char] = char_counts.get(char, 0) + count
+            by_count.setdefault(count, []).append(word)
+    for count, words in by_count.items():  # far fewer than words
+        for char, n in Counter("".join(words)).items():
+            char_counts[char] += count * n
     frequent = [c for c, n in char_counts.items() if n >= min_char_count and c != OTHER]
     alphabet = Alphabet(sorted(frequent, key=lambda c: (-char_counts[c], c)))
     kept = sum(char_counts[c] for c in alphabet.chars)

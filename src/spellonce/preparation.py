@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from spellonce import corpus, recipes, runtime
+from spellonce import corpus, encoding, recipes, runtime
 from spellonce import lexicon as lexicons
 from spellonce import units as unit_sets
 from spellonce.corpus import Dataset, Segment, Source
@@ -55,7 +55,7 @@ def prepare(
     reporter.status(f"reading {dataset.name}")
     (run / "data").mkdir(exist_ok=True)
     total = dataset.split("train").n_bytes()
-    encoded = corpus.encode(
+    encoded = encoding.encode(
         dataset.split("train"),
         fmt,
         run / "data" / "train.ids",
@@ -115,7 +115,7 @@ def prepare(
 def _to_units(path: Path, units: Units, lexicon: Lexicon) -> int:
     """Replaces a file of type ids by one of unit ids; how many there are."""
     expanded = path.with_suffix(".partial")
-    n_ids = unit_sets.expand(units, lexicon, corpus.open_ids(path), expanded)
+    n_ids = unit_sets.expand(units, lexicon, encoding.open_ids(path), expanded)
     expanded.replace(path)
     return n_ids
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spellonce.errors import ConfigError
-from spellonce.tokenizer import pieces, tokenize_line
+from spellonce.tokenizer import pieces, tokenize_line, tokenize_lines
 
 Tokenization = Literal["reversible", "spaces"]
 Articles = Literal["wikitext", "blank-line", "line"]
@@ -67,22 +67,29 @@ def line_tokens(line: str, fmt: TextFormat) -> list[str]:
     return tokenize_line(line).split(" ") if line else []
 
 
-def training_tokens(line: str, fmt: TextFormat) -> list[str]:
-    """Like `line_tokens`, but what is declared as `unk` becomes `UNSPELLED`.
+def training_tokens(lines: str, fmt: TextFormat) -> list[str]:
+    """The tokens of some lines, EOS for each line break; `UNSPELLED` for what is declared as `unk`.
 
-    >>> training_tokens("the <unk> sat", TextFormat("spaces", unk="<unk>"))
-    ['the', '', 'sat']
+    >>> training_tokens("the <unk> sat\\nup\\n", TextFormat("spaces", unk="<unk>"))
+    ['the', '', 'sat', '\\n', 'up', '\\n']
     >>> training_tokens("the (<unk>) sat", TextFormat(unk="<unk>"))
     ['the', '(⇹', '', '⇹)', 'sat']
     """
-    if not fmt.unk or fmt.unk not in line:
-        return line_tokens(line, fmt)
-    if fmt.tokenization == "spaces":
-        return [UNSPELLED if token == fmt.unk else token for token in line_tokens(line, fmt)]
-    # The tokenizer would take `<unk>` apart; a letter that is not in the line holds its place.
-    letter = next(c for c in map(chr, range(0xA000, 0xD7A4)) if c.isalpha() and c not in line)
-    tokens = line_tokens(line.replace(fmt.unk, letter), fmt)
-    return [UNSPELLED if letter in token else token for token in tokens]
+    natural = fmt.tokenization == "reversible"
+    has_unk = bool(fmt.unk) and fmt.unk in lines
+    letter = ""
+    if natural and has_unk:
+        # The tokenizer would take `<unk>` apart; a letter that is not in the text holds its place.
+        letter = next(c for c in map(chr, range(0xA000, 0xD7A4)) if c.isalpha() and c not in lines)
+        lines = lines.replace(fmt.unk, letter)
+    if natural:
+        lines = tokenize_lines(lines)
+    tokens = list(filter(None, lines.replace(EOS, f" {EOS} ").split(" ")))
+    if not has_unk:
+        return tokens
+    if natural:
+        return [UNSPELLED if letter in token else token for token in tokens]
+    return [UNSPELLED if token == fmt.unk else token for token in tokens]
 
 
 def join_tokens(tokens: Sequence[str], fmt: TextFormat) -> list[tuple[str, str]]:

@@ -38,6 +38,7 @@ __all__ = [
     "pieces",
     "tokenize",
     "tokenize_line",
+    "tokenize_lines",
     "tokenize_stream",
 ]
 
@@ -83,6 +84,15 @@ def tokenize_line(line: str, *, first: bool = False) -> str:
     if "\n" in line:
         raise ValueError("a line does not contain a line break; use tokenize() for whole texts")
     return (_opening(line) if first else "") + _encode_gaps(line)
+
+
+def tokenize_lines(lines: str) -> str:
+    """Lines that do not open a text: what `tokenize_line` makes of each of them.
+
+    >>> tokenize_lines("(so)\\n(so)")
+    '(⇹ so ⇹)\\n(⇹ so ⇹)'
+    """
+    return _encode_gaps(lines)
 
 
 def tokenize_stream(lines: Iterable[str]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from spellonce import corpus, evaluations, recipes, runtime
+from spellonce import encoding, evaluations, recipes, runtime
 from spellonce import lexicon as lexicons
 from spellonce.corpus import Dataset
 from spellonce.errors import ConfigError, DataError, InterruptedTrainingError, RunError
@@ -136,7 +136,7 @@ class _Training:
         n_ids = config["data"]["train_ids"]
         if not ids_path.is_file() or ids_path.stat().st_size != 4 * n_ids:
             raise RunError(f"{ids_path} is damaged: start again with --force")
-        self.ids = corpus.open_ids(ids_path)
+        self.ids = encoding.open_ids(ids_path)
         self.units = load_units(run)
         self.chars_per_id = config["data"]["train_chars"] / n_ids
         self.tokens_per_id = config["data"]["train_tokens"] / n_ids
