@@ -116,9 +116,12 @@ def test_windows_do_not_matter(window: int) -> None:
     torch.testing.assert_close(torch.cat(parts), whole.states, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("tail_size", [0, 1, 3, 50])
 @pytest.mark.parametrize("cuts", [(), (3,), (2, 5), (4, 50)])
-def test_distributions_sum_to_one_and_agree_with_nats(cuts: tuple[int, ...]) -> None:
-    table = LexemeTable(12, 5, cuts)
+def test_distributions_sum_to_one_and_agree_with_nats(
+    cuts: tuple[int, ...], tail_size: int
+) -> None:
+    table = LexemeTable(12, 5, cuts, tail_size)
     table.initialise(generator(), torch.arange(12))
     hidden = torch.randn(12, 5, generator=generator(3))
     log_probs = table.log_probs(hidden)
@@ -140,15 +143,28 @@ def test_unigram_bias_starts_from_the_counts(cuts: tuple[int, ...]) -> None:
     )
 
 
+def test_a_step_touches_only_the_tails_that_occur_in_it() -> None:
+    table = LexemeTable(20, 4, (2, 5), tail_size=4)
+    table.initialise(generator())
+    assert table.bounds == [0, 2, 5, 9, 13, 17, 20]
+    hidden = table(torch.tensor([1, 6, 1]))
+    table.nats(hidden, torch.tensor([19, 0, 3]))[0].backward()
+    touched = [weight.grad is not None for weight in table.weights]
+    assert touched == [True, True, True, False, False, True]
+
+
+@pytest.mark.parametrize("tail_size", [0, 2])
 @pytest.mark.parametrize("cuts", [(), (2, 5)])
-def test_embeddings_are_one_thing(cuts: tuple[int, ...]) -> None:
-    table = LexemeTable(10, 4, cuts)
+def test_embeddings_are_one_thing(cuts: tuple[int, ...], tail_size: int) -> None:
+    table = LexemeTable(10, 4, cuts, tail_size)
     table.initialise(generator())
     words = torch.tensor([[9, 0], [4, 5]])
     torch.testing.assert_close(table(words), table.embeddings()[words])
     table(words).sum().backward()
-    grads = torch.cat([w.grad[: b - a] for w, a, b in zip(
-        table.weights, table.bounds, table.bounds[1:], strict=False)])  # fmt: skip
+    grads = torch.cat([
+        (torch.zeros_like(w) if w.grad is None else w.grad)[: b - a]
+        for w, a, b in zip(table.weights, table.bounds, table.bounds[1:], strict=False)
+    ])  # fmt: skip
     assert grads.sum(1).tolist() == [4 * (i in (9, 0, 4, 5)) for i in range(10)]
 
 

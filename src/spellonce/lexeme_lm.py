@@ -53,6 +53,8 @@ class LexemeLMConfig:
     """Whether the softmax uses the embeddings; if not, the last layer is as wide as the others."""
     cuts: tuple[int, ...] = ()
     """Lexeme ids at which the softmax is split by frequency; none is the exact full softmax."""
+    tail_size: int = 0
+    """Lexemes in each of the tails that all after the last cut are split into; 0: one tail."""
     unigram_bias: bool = False
     """Start the softmax from the training frequencies instead of from the uniform distribution."""
 
@@ -64,6 +66,8 @@ class LexemeLMConfig:
             check_dropout(f"lm.{name}", getattr(self, name))
         if any(cut < 2 for cut in self.cuts):
             raise ConfigError(f"lm.cuts must be 2 or more (UNK and EOS stay in front): {self.cuts}")
+        if self.tail_size < 0 or (self.tail_size and not self.cuts):
+            raise ConfigError("lm.tail_size is a number of lexemes, and goes with lm.cuts")
 
 
 def check_dropout(name: str, p: float) -> None:
@@ -207,7 +211,7 @@ class LexemeLM(LSTMStack):
 
     def __init__(self, config: LexemeLMConfig, n_lexemes: int) -> None:
         super().__init__(config, config.n_embed)
-        self.table = LexemeTable(n_lexemes, self.n_output, config.cuts)
+        self.table = LexemeTable(n_lexemes, self.n_output, config.cuts, config.tail_size)
         self.inputs = None if config.tied else nn.Parameter(torch.empty(n_lexemes, config.n_embed))
 
     def initialise(self, generator: torch.Generator, counts: Tensor | None = None) -> None:

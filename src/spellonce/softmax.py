@@ -3,8 +3,9 @@
 Lexeme ids are ordered by frequency, so a cut of the ids is a cut by frequency. Without cuts this is
 the paper's tied softmax, p(w | h) ∝ exp(e(w)·h + b(w)). With cuts, the frequent *head* competes
 with one vector per *tail*, and p(w | h) = p(tail | h) · p(w | tail, h) for the rest: exactly
-normalised, and far cheaper. Rows keep their full width in either case, so e(w) is one thing to the
-speller and to everyone else.
+normalised, and far cheaper. With many tails of a fixed size, a step pays for those that occur in it
+and not for the size of the vocabulary. Rows keep their full width in any case, so e(w) is one thing
+to the speller and to everyone else.
 
     N positions, V lexemes, D embedding
 """
@@ -94,9 +95,13 @@ def sum_of_nats(
 class LexemeTable(nn.Module):
     """Embeddings e(w), biases b(w) and the distribution over lexemes that they define."""
 
-    def __init__(self, n_lexemes: int, n_embed: int, cuts: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, n_lexemes: int, n_embed: int, cuts: tuple[int, ...] = (), tail_size: int = 0
+    ) -> None:
         super().__init__()
-        inner = sorted({cut for cut in cuts if cut < n_lexemes})
+        last = max(cuts, default=0)
+        pieces = range(last, n_lexemes, tail_size) if cuts and tail_size else ()
+        inner = sorted({cut for cut in (*cuts, *pieces) if cut < n_lexemes})
         self.n_lexemes = n_lexemes
         self.bounds = [0, *inner, n_lexemes]
         self.n_tails = len(inner)
@@ -129,17 +134,30 @@ class LexemeTable(nn.Module):
         head = self.weights[0][: self.bounds[1]]
         return torch.cat([head, *self.weights[1:]])  # (V, D)
 
+    def _members(self, ids: Tensor) -> list[tuple[int, Tensor, Tensor]]:
+        """(part, places, rows of it there) of ids (N,), for those parts that any of them is in."""
+        bounds = torch.tensor(self.bounds[1:], device=ids.device)
+        part = torch.bucketize(ids, bounds, right=True)
+        order = part.argsort(stable=True)
+        members, start = [], 0
+        for i, n in enumerate(torch.bincount(part).tolist()):
+            if n:
+                place = order[start : start + n]
+                members.append((i, place, ids[place] - self.bounds[i]))
+                start += n
+        return members
+
     def forward(self, ids: Tensor) -> Tensor:
         """e(w) for some lexemes: ids of any shape → that shape + (D,)."""
         flat = ids.reshape(-1)
-        if not self.n_tails:
+        if not self.n_tails or not len(flat):
             rows = nn.functional.embedding(flat, self.weights[0])
         else:
-            rows = self.weights[0].new_zeros(len(flat), self.weights[0].shape[1])
-            for weight, low, high in zip(self.weights, self.bounds, self.bounds[1:], strict=False):
-                place = ((flat >= low) & (flat < high)).nonzero()[:, 0]
-                picked = nn.functional.embedding(flat[place] - low, weight)
-                rows = rows.index_copy(0, place, picked)
+            members = self._members(flat)
+            picked = [nn.functional.embedding(row, self.weights[i]) for i, _, row in members]
+            order = torch.cat([place for _, place, _ in members])
+            found = torch.cat(picked)
+            rows = torch.empty_like(found).index_copy(0, order, found)
         return rows.view(*ids.shape, -1)
 
     def _head_bias(self, banned: tuple[int, ...]) -> Tensor:
@@ -159,22 +177,18 @@ class LexemeTable(nn.Module):
         head_bias = self._head_bias(banned)
         if not self.n_tails:
             return sum_of_nats(hidden, self.weights[0], head_bias, targets)
+        members = [member for member in self._members(targets) if member[0] > 0]
         in_head = targets.clone()
-        members = []
-        for tail in range(1, self.n_tails + 1):
-            low, high = self.bounds[tail], self.bounds[tail + 1]
-            place = ((targets >= low) & (targets < high)).nonzero()[:, 0]
+        for tail, place, _ in members:
             in_head[place] = self.bounds[1] + tail - 1
-            members.append((tail, place, targets[place] - low))
         total, nats = sum_of_nats(hidden, self.weights[0], head_bias, in_head)
         nats = nats.clone()
         for tail, place, target in members:
-            if len(place):
-                part, part_nats = sum_of_nats(
-                    hidden[place], self.weights[tail], self.biases[tail], target
-                )
-                total = total + part
-                nats[place] += part_nats
+            part, part_nats = sum_of_nats(
+                hidden[place], self.weights[tail], self.biases[tail], target
+            )
+            total = total + part
+            nats[place] += part_nats
         return total, nats
 
     def log_probs(self, hidden: Tensor, banned: tuple[int, ...] = ()) -> Tensor:

@@ -168,7 +168,7 @@ _LEXICON_FACTOR = tuple(
 _NORM = tuple(f"objective.{x}" for x in ("nuclear_norm", "speller_norm", "proximal"))
 _NOT_TWO_LEVEL = ("data.vocab_size", *_LEXICON_FACTOR, *_NORM)
 _NOT_UNITS = (*_NOT_TWO_LEVEL, "objective.novel_max_length")
-_NOT_HCLM = (*_NOT_TWO_LEVEL, "lm.cuts", "lm.unigram_bias", "lm.drop_embed")
+_NOT_HCLM = (*_NOT_TWO_LEVEL, "lm.cuts", "lm.tail_size", "lm.unigram_bias", "lm.drop_embed")
 SYSTEMS: Mapping[str, System] = {
     "full": System(full, _TWO_LEVEL),
     "no-reg": System(no_reg, _TWO_LEVEL, _LEXICON_FACTOR),
