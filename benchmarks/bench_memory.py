@@ -35,7 +35,7 @@ def main() -> None:
     lexicon = random_lexicon(rng)
     recipe = recipes.override(recipes.full(), ["window_spread=0", "short_windows=0"])
     network = recipes.build_model(recipe, lexicon)
-    network.initialise(0, lexicon.counts)
+    network.initialise(0, lexicon)
     ids = rng.zipf(1.3, 200_000) % len(lexicon.types)
     trainer = Trainer(recipe, network, lexicon, ids.astype(np.int32), seed=0, plan=Plan.of(100))
     seconds = []

@@ -40,7 +40,7 @@ def make_trainer(name: str, encoded: Encoded, folder: Path) -> Trainer:
         unit_sets.expand(units, encoded.lexicon, ids, path)
         ids = encoding.open_ids(path)
     network = recipes.build_model(recipe, encoded.lexicon, units)
-    network.initialise(0, encoded.lexicon.counts)
+    network.initialise(0, encoded.lexicon)
     return Trainer(recipe, network, encoded.lexicon, ids, seed=0, plan=Plan.of(1000))
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 from transformers import GPT2Config, GPT2Model
 
-from spellonce import corpus, lexeme_lm, plan, recipes, softmax, speller, trainer, two_level
+from spellonce import corpus, encoding, lexeme_lm, plan, recipes, softmax, speller, trainer
+from spellonce.two_level import TwoLevel
 
 
 class WordGPT2(torch.nn.Module):
@@ -39,12 +40,12 @@ class WordGPT2(torch.nn.Module):
 def main(path, steps=100):
     recipe, text = recipes.get("small"), corpus.open_files([Path(path)])
     file = Path(tempfile.mkdtemp()) / "train.ids"
-    words = corpus.encode(text.split("train"), text.format, file, vocab_size=2000).lexicon
+    words = encoding.encode(text.split("train"), text.format, file, vocab_size=2000).lexicon
     spell = speller.Speller(recipe.speller, len(words.alphabet), 64)
     lm = WordGPT2(words.n_lexemes)
-    network = two_level.TwoLevel(lm, lexicon_speller=spell, novel_speller=spell)
-    network.initialise(0, words.counts)
-    ids = corpus.open_ids(file)
+    network = TwoLevel(lm, lexicon_speller=spell, novel_speller=spell)
+    network.initialise(0, words)
+    ids = encoding.open_ids(file)
     training = trainer.Trainer(recipe, network, words, ids, 0, plan.Plan.of(steps))
     for _ in range(steps):
         training.step()

@@ -200,7 +200,7 @@ def make_trainer(request: pytest.FixtureRequest, tiny_text: Path, tmp_path: Path
 
     def make() -> Trainer:
         network = recipes.build_model(recipe, words)
-        network.initialise(0, words.counts)
+        network.initialise(0, words)
         return Trainer(recipe, network, words, ids, 0, Plan.of(16))
 
     return make

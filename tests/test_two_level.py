@@ -42,7 +42,7 @@ def test_scores_of_all_strings_add_up_to_one_minus_the_double_route(cuts: tuple[
         for word in words:
             ids = np.append(history, lexicon.lexeme_id(word)).astype(np.int64)
             novel = ["ba"] + [word] * int(ids[-1] == UNK_ID)
-            lm, spelling = network.score(ids, spell(novel))
+            lm, spelling = network.score([ids], spell(novel))[0]
             total += math.exp(-lm[-1] - spelling[-1])
         inputs = torch.tensor([EOS_ID, *history])[:, None]
         hidden, _ = network.lm(inputs, network.lm.zero_state(1))
@@ -61,8 +61,8 @@ def test_windows_and_batches_do_not_change_scores(window: int) -> None:
     rng = np.random.default_rng(0)
     ids = rng.integers(0, len(LEXEMES), 900)
     words = ["".join(rng.choice(list("ab◇"), rng.integers(0, 9))) for _ in range((ids == 0).sum())]
-    reference = network.score(ids, spell(words), window=300)
-    scores = network.score(ids, spell(words), window=window)
+    reference = network.score([ids], spell(words), cells=300)[0]
+    scores = network.score([ids], spell(words), cells=window)[0]
     for mine, theirs in zip(scores, reference, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
 
@@ -70,8 +70,8 @@ def test_windows_and_batches_do_not_change_scores(window: int) -> None:
 def test_a_later_token_changes_no_earlier_score() -> None:
     network = make_network()
     ids = np.array([2, 0, 3, 1, 4, 0])
-    first = network.score(ids, spell(["b", "ba"]))
-    other = network.score(np.array([2, 0, 3, 1, 5, 1]), spell(["b"]))
+    first = network.score([ids], spell(["b", "ba"]))[0]
+    other = network.score([np.array([2, 0, 3, 1, 5, 1])], spell(["b"]))[0]
     np.testing.assert_allclose(first[0][:4], other[0][:4], rtol=1e-6)
     np.testing.assert_allclose(first[1][:4], other[1][:4], rtol=1e-6)
 
@@ -206,6 +206,35 @@ def test_unspelled_tokens_are_unk_without_spelling() -> None:
     assert window.novel.tolist() == [2] and window.novel_types.tolist() == [7]
 
 
+def test_rare_lexemes_are_spelled_from_the_states_before_them() -> None:
+    types = np.array([2, 6, 3, 5, 1, 4, 8, 5, 0, 5], np.int32)
+    counts = make_lexicon().counts
+    plain = make_trainer(types, make_network())
+    trainer = make_trainer(types, make_network(), spell_rare=int(counts[4]))
+    n_lexemes = trainer.network.n_ids
+    rare = {t for t in range(2, n_lexemes) if counts[t] <= counts[4]}
+    assert rare and len(rare) < n_lexemes - 2, "some are, some are not"
+    window = trainer.rails.window(0, 0)
+    flat = window.targets.ravel()
+    assert [int(t) for t in flat[window.rare]] == [int(t) for t in flat if int(t) in rare]
+    assert not len(plain.rails.window(0, 0).rare)
+    with torch.no_grad():
+        found, _ = trainer.network.window_nats(window, trainer.spellings, trainer.state, None)
+        without, _ = plain.network.window_nats(
+            plain.rails.window(0, 0), plain.spellings, plain.state, None
+        )
+        states = found.hidden.states.flatten(0, 1)[torch.from_numpy(window.rare)]
+        alone = trainer.network.novel.nats(states, trainer.spellings.take(flat[window.rare]))
+    assert float(found.lm) == pytest.approx(float(without.lm))
+    assert float(found.novel) == pytest.approx(float(without.novel)), "the score is the same"
+    assert found.rare is not None
+    assert float(found.rare) == pytest.approx(float(alone.sum()), rel=1e-5)
+    for each in (plain, trainer):
+        each.step(lexicon=False)
+    gap = (trainer.network.novel.output.weight - plain.network.novel.output.weight).abs().max()
+    assert float(gap.detach()) > 0, "and they are learned from"
+
+
 def test_shared_spellers_are_saved_once() -> None:
     network = make_network()
     names = [name for name, _ in network.named_parameters()]
@@ -244,7 +273,7 @@ def test_the_softmax_starts_from_the_frequencies_of_all_that_is_unk() -> None:
     network = TwoLevel(
         LexemeLM(config, lexicon.n_lexemes), lexicon_speller=speller, novel_speller=speller
     )
-    network.initialise(0, lexicon.counts)
+    network.initialise(0, lexicon)
     log_probs = network.lm.table.log_probs(torch.zeros(1, N_VECTOR))[0]
     n = lexicon.n_lexemes
     unk = lexicon.counts[UNK_ID] + lexicon.counts[n:].sum() + 0.5
@@ -255,6 +284,6 @@ def test_the_softmax_starts_from_the_frequencies_of_all_that_is_unk() -> None:
 def test_novel_words_need_a_speller() -> None:
     network = make_network()
     network.novel = None
-    assert len(network.score(np.array([2, 1]), spell([]))[0]) == 2
+    assert len(network.score([np.array([2, 1])], spell([]))[0][0]) == 2
     with pytest.raises(ValueError, match="speller"):
-        network.score(np.array([2, 0]), spell(["b"]))
+        network.score([np.array([2, 0])], spell(["b"]))

@@ -34,7 +34,7 @@ def make_network(seed: int = 0, cuts: tuple[int, ...] = (), **drops: float) -> T
     network = TwoLevel(
         LexemeLM(config, len(LEXEMES)), lexicon_speller=speller, novel_speller=speller
     )
-    network.initialise(seed, make_lexicon().counts)
+    network.initialise(seed, make_lexicon())
     return network
 
 

@@ -56,6 +56,8 @@ class Window:
     """Places t·B + b of the targets that are UNK and have a spelling."""
     novel_types: NDArray[np.int64]
     """The type ids of those."""
+    rare: NDArray[np.int64]
+    """Places of the targets that are lexemes and are to be spelled all the same."""
 
     @property
     def n_tokens(self) -> int:
@@ -71,9 +73,16 @@ class Rails:
     """
 
     def __init__(
-        self, type_ids: NDArray[np.int32], n_lexemes: int, config: WindowConfig, seed: int
+        self,
+        type_ids: NDArray[np.int32],
+        n_lexemes: int,
+        config: WindowConfig,
+        seed: int,
+        rare_from: int | None = None,
     ) -> None:
+        """Lexemes from id `rare_from` on are rare."""
         n = len(type_ids)
+        self._rare_from = n_lexemes if rare_from is None else rare_from
         n_rails = max(1, min(config.rails, n // min(config.window, 10)))
         self._ids, self._n_lexemes, self._config, self._seed = type_ids, n_lexemes, config, seed
         self.n_rails = n_rails
@@ -102,6 +111,7 @@ class Rails:
             targets=np.where(types < self._n_lexemes, types, UNK_ID),
             novel=novel,
             novel_types=flat[novel],
+            rare=np.flatnonzero((flat >= self._rare_from) & (flat < self._n_lexemes)),
         )
 
 

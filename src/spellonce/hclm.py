@@ -7,9 +7,8 @@ the likelihood sums both routes. No public code exists; what the paper leaves un
 chosen here:
 
 - a word's vector is the last state of one forward LSTM over its characters; EOS and words of a
-  training text that nobody knows (UNK) have learned vectors; all of them are layer-normalised;
-- the decoder is our speller: it sees h_i, layer-normalised, at every step, not only at the first.
-  (Without the two normalisations h_i hardly varies, and what came before is learned very late.)
+  training text that nobody knows (UNK) have learned vectors;
+- the decoder is our speller: it sees h_i at every step, not only at the first;
 - whether the line ends is one logistic unit on h_i, decided before any spelling;
 - UNK is read but never predicted;
 - a key is the state that predicted the word; a hit replaces it by the mean of old key and new
@@ -26,7 +25,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import torch
@@ -49,6 +47,7 @@ from spellonce.network import (
     first_accepted,
 )
 from spellonce.speller import Speller, by_length, last_states, padded
+from spellonce.streams import side_by_side, split_up
 from spellonce.text import EOS
 from spellonce.word_cache import WordCache
 
@@ -81,7 +80,6 @@ class Composer(nn.Module):
         self.characters = nn.Parameter(torch.empty(n_symbols, n_char_embed))
         self.special = nn.Parameter(torch.empty(N_SPECIAL, n_vector))
         self.layer = LSTMLayer(n_char_embed, n_vector)
-        self.norm = nn.LayerNorm(n_vector)
 
     def initialise(self, generator: torch.Generator) -> None:
         """Seeded weights."""
@@ -99,7 +97,7 @@ class Composer(nn.Module):
         vectors = self.special[torch.from_numpy(ids.clip(max=N_SPECIAL - 1))]
         spelled = np.flatnonzero(ids >= N_SPECIAL)
         if not len(spelled):
-            return cast(Tensor, self.norm(vectors))
+            return vectors
         words = spellings.take(ids[spelled])
 
         def last_state(rows: NDArray[np.int64], place: Tensor) -> Tensor:
@@ -111,7 +109,7 @@ class Composer(nn.Module):
             )
 
         at = torch.from_numpy(spelled).to(vectors.device)
-        return cast(Tensor, self.norm(vectors.index_copy(0, at, by_length(words, last_state))))
+        return vectors.index_copy(0, at, by_length(words, last_state))
 
 
 class HCLM(Network):
@@ -123,7 +121,6 @@ class HCLM(Network):
         super().__init__()
         self.lm = lm
         self.composer = composer
-        self.norm = nn.LayerNorm(lm.n_output)
         self.decoder = decoder
         self.ends_line = nn.Linear(lm.n_output, 1)
         self.cache = cache
@@ -134,13 +131,14 @@ class HCLM(Network):
         """No type is UNK: all of them can be spelled."""
         return int(np.iinfo(np.int32).max)
 
-    def initialise(self, seed: int, counts: NDArray[np.int64]) -> None:
+    def initialise(self, seed: int, lexicon: Lexicon) -> None:
         """Seeded weights."""
         generator = torch.Generator().manual_seed(seed)
         self.lm.initialise_layers(generator)
         self.composer.initialise(generator)
-        self.decoder.initialise(generator)
-        share = float((counts[EOS_ID] + 1) / (counts.sum() + 2))
+        symbols = torch.from_numpy(lexicon.symbol_counts(by_types=False))
+        self.decoder.initialise(generator, symbols)
+        share = float((lexicon.counts[EOS_ID] + 1) / (lexicon.counts.sum() + 2))
         with torch.no_grad():
             self.ends_line.weight.zero_()
             self.ends_line.bias.fill_(float(np.log(share / (1 - share))))
@@ -184,7 +182,7 @@ class HCLM(Network):
         spelled = torch.from_numpy(np.flatnonzero(flat >= N_SPECIAL)).to(device)
         words = spellings.take(flat[flat >= N_SPECIAL])
         nats = h.new_zeros(len(flat)).index_copy(
-            0, spelled, self.decoder.nats(self.norm(h[spelled]), words, generator)
+            0, spelled, self.decoder.nats(h[spelled], words, generator)
         )
         nats = nats.view(states.shape[:2])
         if self.cache is not None:
@@ -234,23 +232,26 @@ class HCLM(Network):
         return rows, names[rows], Spellings.of(lexicon.alphabet, words)
 
     @torch.no_grad()
-    def score_tokens(
-        self, lexicon: Lexicon, tokens: Sequence[str], *, window: int = 500
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def score_texts(
+        self, lexicon: Lexicon, texts: Sequence[Sequence[str]], *, cells: int = 1000
+    ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """Nats of every token; there are no parts."""
-        rows, names, spellings = self._words(lexicon, tokens)
+        rows, names, spellings = self._words(lexicon, [t for tokens in texts for t in tokens])
         vectors = self.composer(np.arange(len(spellings)), spellings)
-        inputs = np.concatenate([[EOS_ID], rows[:-1]])
-        state = self.zero_state(1)
         nats = np.zeros(len(rows))
-        for at in range(0, len(rows), window):
-            part = slice(at, at + window)
-            states, _, state = self._step(inputs[part, None], vectors, state, None)
-            found, state = self._nats(
-                states, rows[part, None], spellings, names[part, None], state, None
-            )
-            nats[part] = found[:, 0].double().cpu()
-        return nats, np.zeros(len(rows))
+        for n_rails, strips in side_by_side(split_up(rows, texts), cells):
+            state = self.zero_state(n_rails)
+            for strip in strips:
+                states, _, state = self._step(strip.inputs, vectors, state, None)
+                # Where a text has ended, there is nothing to say and nothing to cache.
+                targets, keys = np.full((2, strip.inputs.size), UNK_ID)
+                targets[strip.real], keys[strip.real] = rows[strip.places], names[strip.places]
+                found, state = self._nats(
+                    states, targets.reshape(strip.inputs.shape), spellings,
+                    keys.reshape(strip.inputs.shape), state, None,
+                )  # fmt: skip
+                nats[strip.places] = found.flatten().double().cpu().numpy()[strip.real]
+        return [(own, np.zeros(len(own))) for own in split_up(nats, texts)]
 
     # --- speaking -----------------------------------------------------------------------------
 
@@ -294,7 +295,7 @@ class HCLM(Network):
     ) -> list[str]:
         """Words that may come at this moment, by either route."""
         drawn = self.decoder.sample(
-            self.norm(moment.hidden).expand(n, -1), dice.generator, dice.temperature, max_length
+            moment.hidden.expand(n, -1), dice.generator, dice.temperature, max_length
         )
         words = [lexicon.alphabet.decode(symbols) for symbols in drawn]
         if self.cache is None:

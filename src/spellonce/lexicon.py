@@ -177,6 +177,21 @@ class Lexicon:
         words = ["" if i < N_SPECIAL else word for i, word in enumerate(self.types)]
         return Spellings.of(self.alphabet, words)
 
+    def symbol_counts(self, *, by_types: bool) -> NDArray[np.int64]:
+        """How often the speller's symbols occur, EOW among them, in all types or in all tokens.
+
+        >>> lexicon = Lexicon(Alphabet("ab"), ("", "\\n", "ab", "b"), np.array([0, 1, 5, 2]), 3)
+        >>> [lexicon.symbol_counts(by_types=x).tolist() for x in (True, False)]
+        [[2, 0, 1, 2], [7, 0, 5, 7]]
+        """
+        spellings = self.spellings()
+        times = np.ones_like(self.counts) if by_types else self.counts.copy()
+        times[:N_SPECIAL] = 0
+        found = np.zeros(len(self.alphabet), dtype=np.int64)
+        np.add.at(found, spellings.symbols, np.repeat(times, spellings.lengths()))
+        found[BOUNDARY_SYMBOL] = times.sum()
+        return found
+
 
 @dataclass(frozen=True)
 class Build:

@@ -28,7 +28,7 @@ from spellonce.network import Network, load_weights
 from spellonce.preparation import load_units, source_of, text_format
 from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
-from spellonce.scoring import score_reading
+from spellonce.scoring import score_reading, score_readings
 from spellonce.text import TextFormat, read, split_lines
 from spellonce.two_level import TwoLevel
 from spellonce.unit_lm import UnitLM
@@ -71,6 +71,11 @@ class Model:
     def score_lines(self, lines: Iterable[str]) -> TokenScores:
         """The same for lines, each with its `\\n` but perhaps the last."""
         return score_reading(self.network, self.lexicon, read(lines, self.format))
+
+    def score_texts(self, texts: Iterable[str]) -> list[TokenScores]:
+        """Many texts, each on its own, as `score` does: side by side, and so faster."""
+        readings = [read(split_lines(text), self.format) for text in texts]
+        return score_readings(self.network, self.lexicon, readings)
 
     def evaluate(self, lines: Iterable[str], split: str = "text") -> dict[str, Any]:
         """All figures of `spellonce eval`."""

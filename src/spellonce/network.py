@@ -42,6 +42,8 @@ class WindowNats:
     novel: Tensor
     """Factor (4)."""
     hidden: Hidden
+    rare: Tensor | None = None
+    """What spelling the rare lexemes from their states takes: an exercise, no part of the score."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,8 @@ class Network(nn.Module, ABC):
         return True
 
     @abstractmethod
-    def initialise(self, seed: int, counts: NDArray[np.int64]) -> None:
-        """Seeded weights; `counts` are those of all ids of the training stream."""
+    def initialise(self, seed: int, lexicon: Lexicon) -> None:
+        """Seeded weights; how often things were seen in training stands in the lexicon."""
 
     @abstractmethod
     def zero_state(self, n_rails: int) -> State:
@@ -118,13 +120,19 @@ class Network(nn.Module, ABC):
     # --- scoring ------------------------------------------------------------------------------
 
     @abstractmethod
-    def score_tokens(
-        self, lexicon: Lexicon, tokens: Sequence[str]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(nats of the lexeme, nats of the spelling) of every token of a stream after an EOS.
+    def score_texts(
+        self, lexicon: Lexicon, texts: Sequence[Sequence[str]]
+    ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """(nats of the lexeme, nats of the spelling) of every token of texts, after an EOS each.
 
         Where there are no such parts, everything is in the first.
         """
+
+    def score_tokens(
+        self, lexicon: Lexicon, tokens: Sequence[str]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The same of one text."""
+        return self.score_texts(lexicon, [tokens])[0]
 
     # --- speaking -----------------------------------------------------------------------------
 

@@ -122,10 +122,12 @@ def full_small() -> Recipe:
             drop_embed=0.0, drop_input=0.1, drop_hidden=0.1, drop_output=0.1, drop_recurrent=0.0,
             cuts=(2_500, 10_000), unigram_bias=True,
         ),
-        speller=SpellerConfig(n_char_embed=16, n_hidden=160, n_layers=2, drop=0.0, drop_vector=0.2),
+        speller=SpellerConfig(
+            n_char_embed=128, n_hidden=256, n_layers=1, drop=0.0, drop_vector=0.2, unigram_bias=True
+        ),
         objective=ObjectiveConfig(lexicon_interval=20, lexicon_batch=500, alpha=0.0, beta=0.0),
         training=TrainingConfig(
-            optimizer="adam", learning_rate=4e-3, clip=0.25, clip_separately=True, epochs=4.0
+            optimizer="adam", learning_rate=8e-3, clip=0.25, clip_separately=True, epochs=4.0
         ),
     )  # fmt: skip
 
@@ -194,10 +196,8 @@ def pure_char_small() -> Recipe:
         about="an LSTM over characters at a size for two CPU cores",
         system="pure-char",
         windows=replace(small.windows, window=200, window_max=200),
-        lm=replace(
-            small.lm, n_embed=64, n_hidden=512, n_layers=1, tied=False, cuts=(), unigram_bias=False
-        ),
-        training=replace(small.training, learning_rate=1.2e-2),
+        lm=replace(small.lm, n_embed=64, n_hidden=512, n_layers=1, tied=False, cuts=()),
+        training=replace(small.training, learning_rate=1.6e-2),
     )
 
 
@@ -243,10 +243,15 @@ def hclm_small() -> Recipe:
         windows=replace(small.windows, window=45),
         lm=replace(small.lm, n_embed=256, n_layers=1, cuts=(), unigram_bias=False),
         speller=SpellerConfig(
-            n_char_embed=128, n_hidden=256, n_layers=1, drop=0.0, drop_vector=0.1
+            n_char_embed=128,
+            n_hidden=256,
+            n_layers=1,
+            drop=0.0,
+            drop_vector=0.1,
+            unigram_bias=True,
         ),
         hclm=HCLMConfig(n_char_embed=64),
-        training=replace(small.training, learning_rate=1e-2),
+        training=replace(small.training, learning_rate=1.6e-2),
     )
 
 

@@ -1,8 +1,11 @@
-"""A text, a lexicon and a network → `TokenScores`."""
+"""Texts, a lexicon and a network → `TokenScores`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import NDArray
 
 from spellonce.evaluation import TokenScores
 from spellonce.lexicon import OTHER, Lexicon
@@ -10,11 +13,26 @@ from spellonce.network import Network
 from spellonce.text import EOS, Reading
 
 
-def score_reading(network: Network, lexicon: Lexicon, reading: Reading) -> TokenScores:
-    """Scores a text as one stream: every token exactly once, the first one after an EOS."""
+def score_readings(
+    network: Network, lexicon: Lexicon, readings: Sequence[Reading]
+) -> list[TokenScores]:
+    """Scores texts, each as one stream: every token exactly once, the first one after an EOS."""
+    found = network.score_texts(lexicon, [reading.tokens for reading in readings])
+    return [
+        _scores(network, lexicon, reading, *nats)
+        for reading, nats in zip(readings, found, strict=True)
+    ]
+
+
+def _scores(
+    network: Network,
+    lexicon: Lexicon,
+    reading: Reading,
+    nats_lexeme: NDArray[np.float64],
+    nats_spelling: NDArray[np.float64],
+) -> TokenScores:
     alphabet = lexicon.alphabet
     _, counts = lexicon.encode(reading.tokens)
-    nats_lexeme, nats_spelling = network.score_tokens(lexicon, reading.tokens)
     novel = {token: network.is_novel(lexicon, token) for token in set(reading.tokens)}
     n_other = np.fromiter(
         (
@@ -40,3 +58,8 @@ def score_reading(network: Network, lexicon: Lexicon, reading: Reading) -> Token
         article_rule=reading.article_rule,
         has_parts=network.has_parts,
     )
+
+
+def score_reading(network: Network, lexicon: Lexicon, reading: Reading) -> TokenScores:
+    """The same for one text."""
+    return score_readings(network, lexicon, [reading])[0]

@@ -45,6 +45,9 @@ class SpellerConfig:
     """Dropout after every layer."""
     drop_vector: float = 0.5
     """Dropout on the word vector."""
+    unigram_bias: bool = False
+    """Start from the frequencies of characters. Otherwise the first thing that the vectors learn is
+    to be these, all of them alike, and the lexeme LM learns nothing meanwhile."""
 
     def __post_init__(self) -> None:
         for name in ("n_char_embed", "n_hidden", "n_layers"):
@@ -56,6 +59,9 @@ class SpellerConfig:
 
 class SpellerModel(Protocol):
     """What the two-level model asks of a speller."""
+
+    def initialise(self, generator: torch.Generator, counts: Tensor | None = None) -> None:
+        """Seeded weights; `counts` are those of symbols among the types in training."""
 
     def nats(
         self, vectors: Tensor, spellings: Spellings, generator: torch.Generator | None = None
@@ -158,13 +164,15 @@ class Speller(nn.Module):
         self.layers = nn.ModuleList(LSTMLayer(a, b) for a, b in pairwise(widths))
         self.output = nn.Linear(config.n_hidden, n_symbols)
 
-    def initialise(self, generator: torch.Generator) -> None:
-        """Seeded weights."""
+    def initialise(self, generator: torch.Generator, counts: Tensor | None = None) -> None:
+        """Seeded weights; `counts` are those of symbols in training."""
         bound = self.config.n_hidden**-0.5
         with torch.no_grad():
             self.characters.uniform_(-1, 1, generator=generator)
             self.output.weight.uniform_(-bound, bound, generator=generator)
             self.output.bias.zero_()
+            if counts is not None and self.config.unigram_bias:
+                self.output.bias.copy_(((counts + 0.5) / (counts + 0.5).sum()).log())
         for layer in self.layers:
             cast(LSTMLayer, layer).initialise(generator)
 
@@ -341,7 +349,7 @@ class UnigramSpeller(nn.Module):
             speller.logits.copy_(torch.from_numpy(np.log(counts + 1.0)))
         return speller
 
-    def initialise(self, generator: torch.Generator) -> None:
+    def initialise(self, generator: torch.Generator, counts: Tensor | None = None) -> None:
         """Uniform."""
         with torch.no_grad():
             self.logits.zero_()
@@ -379,9 +387,9 @@ class Unconditional(nn.Module):
         super().__init__()
         self.speller = speller
 
-    def initialise(self, generator: torch.Generator) -> None:
+    def initialise(self, generator: torch.Generator, counts: Tensor | None = None) -> None:
         """Seeded weights."""
-        self.speller.initialise(generator)
+        self.speller.initialise(generator, counts)
 
     def nats(
         self, vectors: Tensor, spellings: Spellings, generator: torch.Generator | None = None
@@ -403,7 +411,7 @@ class OnlyAtTest(nn.Module):
         super().__init__()
         self.speller = speller
 
-    def initialise(self, generator: torch.Generator) -> None:
+    def initialise(self, generator: torch.Generator, counts: Tensor | None = None) -> None:
         """Nothing: whoever owns the speller does it."""
 
     def nats(

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from spellonce.batching import LexiconSampler, Rails, Window, training_spellings
 from spellonce.errors import RunError
-from spellonce.lexicon import Lexicon
+from spellonce.lexicon import N_SPECIAL, Lexicon
 from spellonce.network import Network, detached, load_weights
 from spellonce.optim import (
     Averages,
@@ -77,8 +77,11 @@ class Trainer:
         self.recipe, self.network, self.lexicon, self.seed = recipe, network, lexicon, seed
         self.plan = plan
         self.n_tokens = len(type_ids)
-        self.rails = Rails(type_ids, network.n_ids, recipe.windows, seed)
         objective = recipe.objective
+        # Ids run by falling counts.
+        n_frequent = int((lexicon.counts[N_SPECIAL:] > objective.spell_rare).sum())
+        rare_from = N_SPECIAL + n_frequent if objective.spell_rare else None
+        self.rails = Rails(type_ids, network.n_ids, recipe.windows, seed, rare_from)
         self.spellings = training_spellings(lexicon, objective.novel_max_length)
         self.sampler = LexiconSampler(
             lexicon, objective.lexicon_batch, objective.lexicon_max_length, seed,
@@ -129,7 +132,10 @@ class Trainer:
         objective, tally = self.recipe.objective, self.cursor.tally
         nats, state = self.network.window_nats(window, self.spellings, self.state, self.generator)
         self.state = detached(state)
-        loss = (nats.lm + nats.novel) / window.n_tokens
+        loss = nats.lm + nats.novel
+        if nats.rare is not None:
+            loss = loss + nats.rare
+        loss = loss / window.n_tokens
         loss = loss + nats.hidden.activation_penalty(objective.alpha, objective.beta)
         if objective.nuclear_norm and not objective.proximal:
             loss = loss + objective.nuclear_norm / self.n_tokens * self._speller_norm()

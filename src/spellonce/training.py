@@ -164,7 +164,7 @@ class _Training:
 
     def _trainer(self, plan: Plan) -> Trainer:
         network = recipes.build_model(self.recipe, self.lexicon, self.units)
-        network.initialise(self.seed, self.lexicon.counts)
+        network.initialise(self.seed, self.lexicon)
         network.to(self.device)
         return Trainer(self.recipe, network, self.lexicon, self.ids, self.seed, plan)
 

@@ -37,6 +37,7 @@ from spellonce.network import (
     first_accepted,
 )
 from spellonce.speller import Speller, SpellerModel
+from spellonce.streams import side_by_side, split_up
 from spellonce.text import EOS
 
 LexiconTypes = Literal["all", "hapax"]
@@ -57,6 +58,9 @@ class ObjectiveConfig:
     """Which lexemes factor (2) is about: `all`, or `hapax`, those seen once in training."""
     novel_max_length: int = 500
     """Training reads no further into a novel word; evaluation reads all of it."""
+    spell_rare: int = 0
+    """Lexemes seen at most so often in training are spelled from their states too, as if they were
+    novel: where a text has few novel words, factor (4) learns from these. Nothing is scored so."""
     nuclear_norm: float = 1.0
     """Weight of the norm of the speller's vector input, in total nats."""
     speller_norm: SpellerNorm = "nuclear"
@@ -72,7 +76,7 @@ class ObjectiveConfig:
         for name in ("lexicon_interval", "lexicon_batch", "novel_max_length"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("lexicon_max_length", "nuclear_norm", "alpha", "beta"):
+        for name in ("lexicon_max_length", "spell_rare", "nuclear_norm", "alpha", "beta"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, got {getattr(self, name)}")
         for name, kind in (("lexicon_types", LexiconTypes), ("speller_norm", SpellerNorm)):
@@ -117,15 +121,17 @@ class TwoLevel(Network):
         """The speller stays on plain SGD (paper, appendix A)."""
         return name.startswith("lm.")
 
-    def initialise(self, seed: int, counts: NDArray[np.int64]) -> None:
-        """Seeded weights; `counts` are those of all types, the lexemes first."""
+    def initialise(self, seed: int, lexicon: Lexicon) -> None:
+        """Seeded weights."""
         generator = torch.Generator().manual_seed(seed)
-        lexemes = counts[: self.n_ids].copy()
-        lexemes[UNK_ID] += counts[self.n_ids :].sum()  # what is no lexeme is UNK
+        lexemes = lexicon.counts[: self.n_ids].copy()
+        lexemes[UNK_ID] += lexicon.counts[self.n_ids :].sum()  # what is no lexeme is UNK
         self.lm.initialise(generator, torch.from_numpy(lexemes))
-        for module in (*self.spellers, self.feedback):
-            if module is not None:
-                module.initialise(generator)  # type: ignore[operator]
+        symbols = torch.from_numpy(lexicon.symbol_counts(by_types=True))
+        for speller in self.spellers:
+            as_speller(speller).initialise(generator, symbols)
+        if self.feedback is not None:
+            self.feedback.initialise(generator)
 
     def zero_state(self, n_rails: int) -> State:
         """The state before anything was read."""
@@ -145,12 +151,14 @@ class TwoLevel(Network):
         spelled = spellings.take(window.novel_types)
         hidden, state = self._read(inputs, window.novel, spelled, state, generator)
         lm_nats, _ = self.lm.table.nats(hidden.dropped.flatten(0, 1), targets.flatten())  # (3)
-        novel_nats = lm_nats.new_zeros(())
-        if self.novel is not None and len(window.novel):
-            place = torch.from_numpy(window.novel).to(self.device)
-            h = hidden.states.flatten(0, 1)[place]  # (N, D): the states before the words were read
-            novel_nats = as_speller(self.novel).nats(h, spelled, generator).sum()  # (4)
-        return WindowNats(lm_nats, novel_nats, hidden), state
+        places = np.concatenate([window.novel, window.rare])
+        types = np.concatenate([window.novel_types, window.targets.ravel()[window.rare]])
+        if self.novel is None or not len(places):
+            return WindowNats(lm_nats, lm_nats.new_zeros(()), hidden), state
+        h = hidden.states.flatten(0, 1)[torch.from_numpy(places).to(self.device)]
+        nats = as_speller(self.novel).nats(h, spellings.take(types), generator)  # (4)
+        n_novel = len(window.novel)
+        return WindowNats(lm_nats, nats[:n_novel].sum(), hidden, nats[n_novel:].sum()), state
 
     def _read(
         self,
@@ -176,61 +184,63 @@ class TwoLevel(Network):
 
     # --- scoring ------------------------------------------------------------------------------
 
-    def score_tokens(
-        self, lexicon: Lexicon, tokens: Sequence[str]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(nats of p_LM, nats of p_spell) of every token."""
-        ids, _ = lexicon.encode(tokens)
-        novel = np.flatnonzero(ids == UNK_ID).tolist()
-        words = [lexicon.alphabet.replace(tokens[i]) for i in novel]
+    def score_texts(
+        self, lexicon: Lexicon, texts: Sequence[Sequence[str]]
+    ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """(nats of p_LM, nats of p_spell) of every token of each text, all of them side by side."""
+        ids = [lexicon.encode(tokens)[0] for tokens in texts]
+        words = [
+            lexicon.alphabet.replace(tokens[i])
+            for tokens, own in zip(texts, ids, strict=True)
+            for i in np.flatnonzero(own == UNK_ID).tolist()
+        ]
         return self.score(ids, Spellings.of(lexicon.alphabet, words))
 
     @torch.no_grad()
     def score(
-        self, ids: NDArray[np.int64], spellings: Spellings, *, window: int = 1000
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(nats of p_LM, nats of p_spell) of every token of one stream that follows an EOS.
+        self, streams: Sequence[NDArray[np.int64]], spellings: Spellings, *, cells: int = 4000
+    ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """(nats of p_LM, nats of p_spell) of every token of streams that follow an EOS each.
 
         Needs a speller for novel words where there are any.
 
-        `spellings` has a row for each UNK among the ids, in order. The state is carried through
-        the whole stream, so the window is a matter of memory and speed alone.
+        `spellings` has a row for each UNK among the ids, in order. The state is carried through a
+        whole stream, so `cells`, read at a time, is a matter of memory and speed alone.
         """
+        ids = np.concatenate([np.zeros(0, dtype=np.int64), *streams])
         if self.novel is None and (ids == UNK_ID).any():
             raise ValueError("novel words cannot be scored without a speller for them")
-        device = self.device
-        lm_nats = np.zeros(len(ids))
-        spell_nats = np.zeros(len(ids))
-        inputs = np.concatenate([[EOS_ID], ids[:-1]]).astype(np.int64)
-        state = self.zero_state(1)
-        pending: list[Tensor] = []
-        unk = np.flatnonzero(ids == UNK_ID)
-        done = n_pending = 0
+        row = np.cumsum(ids == UNK_ID) - 1
+        lm_nats, spell_nats = np.zeros(len(ids)), np.zeros(len(ids))
+        pending: list[tuple[Tensor, NDArray[np.int64]]] = []
 
         def spell_pending() -> None:
-            nonlocal done, n_pending
-            rows = np.arange(done, done + n_pending)
-            nats = as_speller(self.novel).nats(torch.cat(pending), spellings.take(rows))
-            spell_nats[unk[rows]] = nats.double().cpu().numpy()
-            done, n_pending = done + n_pending, 0
+            places = np.concatenate([place for _, place in pending])
+            vectors = torch.cat([h for h, _ in pending])
+            nats = as_speller(self.novel).nats(vectors, spellings.take(row[places]))
+            spell_nats[places] = nats.double().cpu().numpy()
             pending.clear()
 
-        for start in range(0, len(ids), window):
-            x = torch.from_numpy(inputs[start : start + window]).to(device)
-            targets = torch.from_numpy(ids[start : start + window]).to(device)
-            novel = np.flatnonzero(ids[start : start + window] == UNK_ID)
-            rows = np.arange(done + n_pending, done + n_pending + len(novel))
-            hidden, state = self._read(x[:, None], novel, spellings.take(rows), state)
-            h = hidden.states[:, 0]  # (T, D)
-            lm_nats[start : start + window] = self.lm.table.nats(h, targets)[1].double().cpu()
-            if len(novel):
-                pending.append(h[torch.from_numpy(novel).to(device)])
-                n_pending += len(novel)
-                if n_pending >= 512:
-                    spell_pending()
-        if n_pending:
+        for n_rails, strips in side_by_side(streams, cells):
+            state = self.zero_state(n_rails)
+            for strip in strips:
+                is_novel = ids[strip.places] == UNK_ID
+                novel, places = strip.real[is_novel], strip.places[is_novel]
+                hidden, state = self._read(
+                    torch.from_numpy(strip.inputs).to(self.device), novel,
+                    spellings.take(row[places]), state,
+                )  # fmt: skip
+                h = hidden.states.flatten(0, 1)  # (T·B, D)
+                targets = torch.from_numpy(ids[strip.places]).to(self.device)
+                nats = self.lm.table.nats(h[torch.from_numpy(strip.real).to(self.device)], targets)
+                lm_nats[strip.places] = nats[1].double().cpu().numpy()
+                if len(novel):
+                    pending.append((h[torch.from_numpy(novel).to(self.device)], places))
+                    if sum(len(place) for _, place in pending) >= 512:
+                        spell_pending()
+        if pending:
             spell_pending()
-        return lm_nats, spell_nats
+        return list(zip(split_up(lm_nats, streams), split_up(spell_nats, streams), strict=True))
 
     # --- speaking -----------------------------------------------------------------------------
 

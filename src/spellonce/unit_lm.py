@@ -32,6 +32,7 @@ from spellonce.network import (
     WindowNats,
     first_accepted,
 )
+from spellonce.streams import side_by_side, split_up
 from spellonce.text import EOS
 from spellonce.units import Units
 
@@ -56,7 +57,7 @@ class UnitLM(Network):
         """All units."""
         return len(self.units)
 
-    def initialise(self, seed: int, counts: NDArray[np.int64]) -> None:
+    def initialise(self, seed: int, lexicon: Lexicon) -> None:
         """Seeded weights; what matters is how often the units were seen, not the types."""
         generator = torch.Generator().manual_seed(seed)
         self.lm.initialise(generator, torch.from_numpy(self.units.counts.copy()))
@@ -107,20 +108,27 @@ class UnitLM(Network):
         return units, starts[:-1]
 
     @torch.no_grad()
-    def score_tokens(
-        self, lexicon: Lexicon, tokens: Sequence[str], *, window: int = 2000
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def score_texts(
+        self, lexicon: Lexicon, texts: Sequence[Sequence[str]], *, cells: int = 4000
+    ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """Nats of every token; there are no parts."""
-        units, starts = self._segments(lexicon, tokens)
-        inputs = np.concatenate([[EOS_ID], units[:-1]])
-        state = self.zero_state(1)
+        segments = [self._segments(lexicon, tokens) for tokens in texts]
+        streams = [units for units, _ in segments]
+        units = np.concatenate([np.zeros(0, dtype=np.int64), *streams])
         nats = np.zeros(len(units))
-        for at in range(0, len(units), window):
-            x, y = (torch.from_numpy(a[at : at + window]).to(self.device) for a in (inputs, units))
-            hidden, state = self.lm(x[:, None], state)
-            nats[at : at + window] = self._nats(hidden.states[:, 0], x, y)[1].double().cpu()
-        totals = np.add.reduceat(nats, starts) if len(starts) else np.zeros(0)
-        return totals, np.zeros(len(tokens))
+        for n_rails, strips in side_by_side(streams, cells):
+            state = self.zero_state(n_rails)
+            for strip in strips:
+                x = torch.from_numpy(strip.inputs).to(self.device)
+                hidden, state = self.lm(x, state)
+                real = torch.from_numpy(strip.real).to(self.device)
+                h, before = hidden.states.flatten(0, 1)[real], x.flatten()[real]
+                targets = torch.from_numpy(units[strip.places]).to(self.device)
+                nats[strip.places] = self._nats(h, before, targets)[1].double().cpu().numpy()
+        return [
+            (np.add.reduceat(own, starts) if len(starts) else np.zeros(0), np.zeros(len(starts)))
+            for own, (_, starts) in zip(split_up(nats, streams), segments, strict=True)
+        ]
 
     @torch.no_grad()
     def all_segmentations_nats(
