@@ -247,6 +247,20 @@ def test_several_files_are_scored_one_by_one(tiny_run: Path, tmp_path: Path) -> 
     header, *rows = call("score", "-m", tiny_run, tmp_path / "a", tmp_path / "b").ok().split("\n")
     assert header.split("\t") == [*COLUMNS, "file"]
     assert [row.split("\t")[-1][-1] for row in rows[:-1]] == ["a", "a", "a", "b"]
+    alone = call("score", "-m", tiny_run, tmp_path / "b").ok().split("\n")[1].split("\t")
+    together = rows[3].split("\t")
+    assert together[2:5] == alone[2:5] == ["ran", "0", "3"]
+    assert float(together[5]) == pytest.approx(float(alone[5]), abs=1e-4)
+
+
+def test_files_are_read_some_at_a_time(tmp_path: Path) -> None:
+    from spellonce.commands.shared import in_groups
+
+    paths = [tmp_path / name for name in "abcd"]
+    for path, size in zip(paths, (3, 4, 20, 5), strict=True):
+        path.write_bytes(b"x" * size)
+    assert list(in_groups(paths, 8)) == [paths[:2], paths[2:3], paths[3:]]
+    assert list(in_groups([], 8)) == []
 
 
 # --- words out --------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +19,8 @@ from spellonce.commands.shared import (
     SeedOption,
     app,
     file_lines,
+    file_text,
+    in_groups,
     load_model,
     print_json,
     stdin_lines,
@@ -161,15 +163,19 @@ def score(
     if form not in ("tsv", "jsonl"):
         raise ConfigError(f"--format must be tsv or jsonl, not {form!r}")
     loaded = load_model(model, device)
-    sources = [file_lines(path) for path in files] if files else [stdin_lines()]
-    for number, lines in enumerate(sources):
-        rows = list(loaded.score_lines(lines).rows())
-        extra = {"file": str(files[number])} if files and len(files) > 1 else {}
-        write(_format_rows(rows, form, extra, header=number == 0))
+    if not files:
+        write(_format_rows(loaded.score_lines(stdin_lines()).rows(), form, {}, header=True))
+        return
+    header = True
+    for group in in_groups(files):
+        for path, scores in zip(group, loaded.score_texts(map(file_text, group)), strict=True):
+            extra = {"file": str(path)} if len(files) > 1 else {}
+            write(_format_rows(scores.rows(), form, extra, header=header))
+            header = False
 
 
 def _format_rows(
-    rows: list[dict[str, Any]], form: str, extra: dict[str, str], *, header: bool
+    rows: Iterable[dict[str, Any]], form: str, extra: dict[str, str], *, header: bool
 ) -> Iterator[str]:
     columns = ["line", "index", "token", "start", "end", "bits", "bits_lexeme", "bits_spelling",
                "novel", *extra]  # fmt: skip

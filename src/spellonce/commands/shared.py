@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,6 +66,26 @@ def file_lines(path: Path) -> Iterator[str]:
     from spellonce.corpus import open_text
 
     return open_text(path).lines()
+
+
+def file_text(path: Path) -> str:
+    """A whole file."""
+    return "".join(file_lines(path))
+
+
+def in_groups(paths: Sequence[Path], n_bytes: int = 1 << 22) -> Iterator[list[Path]]:
+    """Files in their order, some at a time: what can well be read side by side."""
+    group: list[Path] = []
+    size = 0
+    for path in paths:
+        own = path.stat().st_size if path.is_file() else 0
+        if group and size + own > n_bytes:
+            yield group
+            group, size = [], 0
+        group.append(path)
+        size += own
+    if group:
+        yield group
 
 
 def stdin_lines() -> Iterator[str]:
