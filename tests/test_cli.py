@@ -122,7 +122,7 @@ def test_eval_is_the_same_every_time(tiny_run: Path) -> None:
 def test_eval_without_json_says_the_same(tiny_run: Path) -> None:
     result = json.loads(call("eval", tiny_run, "--json").ok())
     out = call("eval", tiny_run).ok()
-    assert f"{result['bpc']:.3f}" in out
+    assert f"{result['bpc']:.4f}" in out
     assert f"{result['n_tokens']} tokens" in out
     assert result["signature"] in out
 

@@ -83,8 +83,8 @@ def test_the_first_token_follows_an_end_of_line() -> None:
     alone = model.score("ab\n")
     later = model.score("\nab\n")
     assert alone.nats_lexeme[0] != pytest.approx(later.nats_lexeme[1], abs=1e-6)
-    fresh = model.network.score(np.array([3]), model.lexicon.spellings().take(np.array([], int)))
-    assert alone.nats_lexeme[0] == pytest.approx(fresh[0][0])
+    fresh = model.network.score([np.array([3])], model.lexicon.spellings().take(np.array([], int)))
+    assert alone.nats_lexeme[0] == pytest.approx(fresh[0][0][0])
 
 
 def test_novel_words_are_those_without_a_lexeme() -> None:

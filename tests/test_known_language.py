@@ -275,9 +275,9 @@ def test_the_reported_bpc_is_near_the_analytic_rate(world: World) -> None:
 
 def test_a_few_steps_are_not_enough(world: World) -> None:
     found = world.compare(world.raw)
-    assert found.total > 1.5 * found.true_total, str(found)
+    assert found.total > 1.25 * found.true_total, str(found)
     assert found.lexeme > 1.25 * found.true_lexeme, str(found)
-    assert found.spelling > 1.25 * found.true_spelling, str(found)
+    assert found.spelling > 1.15 * found.true_spelling, str(found)
 
 
 def test_a_unigram_speller_loses_on_novel_words_alone(world: World) -> None:
