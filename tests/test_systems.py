@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from spellonce import recipes
-from spellonce.batching import Rails, Window, WindowConfig
+from spellonce.batching import Counts, Rails, Window, WindowConfig
 from spellonce.hclm import HCLM, HCLMConfig
 from spellonce.lexeme_lm import LexemeLMConfig
 from spellonce.lexicon import EOS_ID, UNK_ID
+from spellonce.mixture import NgramConfig, count_text
 from spellonce.model import Model
 from spellonce.network import Dice, Network
 from spellonce.plan import Plan
@@ -37,7 +38,7 @@ from .toy import ALPHABET, make_lexicon, spell, strings
 NO_DROPOUT = {f"drop_{name}": 0.0 for name in ("embed", "input", "hidden", "output", "recurrent")}
 LM = LexemeLMConfig(n_embed=5, n_hidden=7, n_layers=2, **NO_DROPOUT)  # type: ignore[arg-type]
 TWO_LEVEL = ["full", "no-reg", "only-reg", "sep-reg", "1gram", "uncond", "full-feedback",
-             "full-transformer"]  # fmt: skip
+             "full-transformer", "mixed"]  # fmt: skip
 ALL = [*TWO_LEVEL, "pure-char", "pure-char-untied", "pure-bpe", "hclm", "hclm-cache"]
 HISTORY = ["ab", "ba", "\n", "ab", "b", "ba"]
 TYPES = np.array([2, 6, 3, 7, 1, 4, 8, 5, 0, 2, 6, 1] * 5, np.int32)
@@ -54,13 +55,16 @@ def toy_recipe(name: str) -> Recipe:
         ),
         hclm=HCLMConfig(n_char_embed=3, slots=3 if name == "hclm-cache" else 0),
         bpe=BPEConfig(merges=2),
+        ngrams=NgramConfig(order=3),
         speller=SpellerConfig(n_char_embed=3, n_hidden=6, n_layers=2, drop=0.0, drop_vector=0.0),
     )  # fmt: skip
 
 
 def make(name: str, seed: int = 0) -> Network:
     recipe, lexicon = toy_recipe(name), make_lexicon()
-    network = recipes.build_model(recipe, lexicon, recipes.make_units(recipe, lexicon))
+    units = recipes.make_units(recipe, lexicon)
+    ngrams, _ = count_text(TYPES, lexicon.n_lexemes, recipe.ngrams)
+    network = recipes.build_model(recipe, lexicon, units, ngrams)
     network.initialise(seed, lexicon)
     with torch.no_grad():  # away from symmetric beginnings
         generator = torch.Generator().manual_seed(seed + 1)
@@ -78,7 +82,10 @@ def make_trainer(name: str, network: Network | None = None, **objective: object)
     )
     network = network or make(name)
     ids = stream(network, TYPES)
-    return Trainer(recipe, network, make_lexicon(), ids, seed=0, plan=Plan.of(100))
+    counts = None
+    if SYSTEMS[recipe.system].has_ngrams:
+        _, counts = count_text(TYPES, network.n_ids, recipe.ngrams)
+    return Trainer(recipe, network, make_lexicon(), ids, 0, Plan.of(100), counts)
 
 
 def shorten(network: Network) -> None:
@@ -140,7 +147,7 @@ def test_two_level_systems_lose_the_double_route_and_nothing_else(name: str) -> 
     total = mass(network, [*short, "\n"])
     moment = network.begin(lexicon, HISTORY)
     with torch.no_grad():
-        p_unk = network.lm.table.log_probs(moment.hidden)[0, UNK_ID].exp().item()
+        p_unk = network.lexeme_log_probs(moment)[0, UNK_ID].exp().item()
         speller = network.novel
         known = [lexicon.types[i] for i in range(2, lexicon.n_lexemes)]
         masses = [
@@ -206,7 +213,13 @@ def stream(network: Network, types: np.ndarray) -> np.ndarray:
 def window_sum(network: Network, types: np.ndarray) -> float:
     """What one long window costs."""
     config = WindowConfig(rails=1, window=500, window_max=500)
-    window = Rails(stream(network, types), network.n_ids, config, 0).window(0, 0)
+    counts = None
+    if isinstance(network, TwoLevel) and network.mixture is not None:
+        ids = np.where(types < network.n_ids, types, UNK_ID).astype(np.int64)
+        p, kinds = network.mixture.streams([ids])
+        counts = Counts(p.astype(np.float32), kinds.astype(np.uint8))
+    rails = Rails(stream(network, types), network.n_ids, config, 0, counts=counts)
+    window = rails.window(0, 0)
     spellings = make_lexicon().spellings()
     with torch.no_grad():
         nats, _ = network.window_nats(window, spellings, network.zero_state(1), None)
@@ -649,6 +662,45 @@ def test_hclm_has_output_dropout() -> None:
         nats, _ = network.window_nats(window, trainer.spellings, trainer.state, generator)
         sums.add(float(nats.lm.detach()))
     assert len(sums) == 2
+
+
+def test_drawing_a_word_is_as_likely_as_it_scores() -> None:
+    """The mixture's distribution over lexemes, by the history in hand, against the scores."""
+    network, lexicon = make("mixed"), make_lexicon()
+    assert isinstance(network, TwoLevel) and network.mixture is not None
+    moment = network.begin(lexicon, HISTORY)
+    log_probs = network.lexeme_log_probs(moment)
+    assert float(log_probs.exp().sum()) == pytest.approx(1, abs=1e-5)
+    for lexeme in range(1, network.n_ids):
+        nats = network.score_tokens(lexicon, [*HISTORY, lexicon.types[lexeme]])[0][-1]
+        assert float(log_probs[0, lexeme]) == pytest.approx(-nats, abs=1e-5)
+    alone = network.lm.table.log_probs(moment.hidden).detach()
+    assert float((alone - log_probs).abs().max()) > 0.1, "the counts have their say"
+
+
+def test_the_lexeme_lm_learns_beside_counts_as_if_alone() -> None:
+    full, mixed = make("full"), make("mixed")
+    mixed.load_state_dict(full.state_dict(), strict=False)
+    gradients_of = [
+        gradients(make_trainer(name, network), lexicon=False)
+        for name, network in (("full", full), ("mixed", mixed))
+    ]
+    for name, expected in gradients_of[0].items():
+        torch.testing.assert_close(gradients_of[1][name], expected, rtol=1e-5, atol=1e-7)
+    assert float(gradients_of[1]["mixture.trust"].abs().sum()) > 0
+    assert float(gradients_of[1]["mixture.gate.weight"].abs().sum()) > 0
+
+
+def test_counts_beyond_what_is_counted_are_what_they_say_of_new_text() -> None:
+    n = make_lexicon().n_lexemes
+    ngrams, counts = count_text(TYPES, n, NgramConfig(order=3, max_tokens=20))
+    first, own = count_text(TYPES[:20], n, NgramConfig(order=3))
+    assert ngrams.arrays()["2.keys"].tolist() == first.arrays()["2.keys"].tolist()
+    np.testing.assert_array_equal(counts.p[:20], own.p)
+    words = np.where(n > TYPES, TYPES, UNK_ID).astype(np.int64)[:, None]
+    p, kinds = ngrams.probabilities(words[20:], words[18:20])
+    np.testing.assert_allclose(counts.p[20:], p[:, 0], rtol=1e-6)
+    np.testing.assert_array_equal(counts.kinds[20:], kinds[:, 0])
 
 
 def test_every_system_is_built_by_some_recipe() -> None:

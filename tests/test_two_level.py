@@ -227,8 +227,8 @@ def test_rare_lexemes_are_spelled_from_the_states_before_them() -> None:
         alone = trainer.network.novel.nats(states, trainer.spellings.take(flat[window.rare]))
     assert float(found.lm) == pytest.approx(float(without.lm))
     assert float(found.novel) == pytest.approx(float(without.novel)), "the score is the same"
-    assert found.rare is not None
-    assert float(found.rare) == pytest.approx(float(alone.sum()), rel=1e-5)
+    assert found.aside is not None
+    assert float(found.aside) == pytest.approx(float(alone.sum()), rel=1e-5)
     for each in (plain, trainer):
         each.step(lexicon=False)
     gap = (trainer.network.novel.output.weight - plain.network.novel.output.weight).abs().max()

@@ -25,6 +25,7 @@ from spellonce.evaluation import TokenScores, figures
 from spellonce.generation import Generator, Piece
 from spellonce.lexicon import Lexicon
 from spellonce.network import Network, load_weights
+from spellonce.ngrams import Ngrams
 from spellonce.preparation import load_units, source_of, text_format
 from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
@@ -210,7 +211,9 @@ def load(run: str | Path, *, device: str = "cpu") -> Model:
     tensors = folder.read_model()
     recipe = recipes.from_json(config["recipe"])
     lexicon = lexicons.load(folder / "lexicon.tsv")
-    network = recipes.build_model(recipe, lexicon, load_units(folder))
+    arrays = folder.read_ngrams()
+    ngrams = None if arrays is None else Ngrams.of_arrays(arrays)
+    network = recipes.build_model(recipe, lexicon, load_units(folder), ngrams)
     load_weights(dict(network.named_parameters()), tensors)
     network.requires_grad_(False).to(chosen)
     return Model(network, lexicon, recipe, text_format(config), config)

@@ -42,8 +42,8 @@ class WindowNats:
     novel: Tensor
     """Factor (4)."""
     hidden: Hidden
-    rare: Tensor | None = None
-    """What spelling the rare lexemes from their states takes: an exercise, no part of the score."""
+    aside: Tensor | None = None
+    """What else is to become small, and is no part of the score."""
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,12 @@ from spellonce.errors import ConfigError
 from spellonce.hclm import HCLMConfig
 from spellonce.lexeme_lm import LexemeLMConfig
 from spellonce.lexicon import Lexicon
+from spellonce.mixture import NgramConfig
 from spellonce.network import Network
+from spellonce.ngrams import Ngrams
 from spellonce.optim import TrainingConfig
 from spellonce.speller import SpellerConfig
-from spellonce.systems import SYSTEMS, BPEConfig
+from spellonce.systems import SYSTEMS, BPEConfig, Material
 from spellonce.text import TextFormat
 from spellonce.transformer_lm import TransformerConfig
 from spellonce.two_level import ObjectiveConfig
@@ -78,6 +80,7 @@ class Recipe:
     transformer: TransformerConfig = TransformerConfig()
     hclm: HCLMConfig = HCLMConfig()
     bpe: BPEConfig = BPEConfig()
+    ngrams: NgramConfig = NgramConfig()
     speller: SpellerConfig = SpellerConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
     training: TrainingConfig = TrainingConfig()
@@ -149,6 +152,7 @@ _ABLATIONS = {
     "1gram": "with a unigram over characters for a speller",
     "uncond": "with a speller that sees no word vector",
     "full-feedback": "reading the speller's last state after a novel word, not e(UNK)",
+    "mixed": "with a count-based model (Kneser-Ney) beside the lexeme LM",
 }
 
 
@@ -330,9 +334,11 @@ def make_units(recipe: Recipe, lexicon: Lexicon) -> Units | None:
     return None if make is None else make(recipe, lexicon)
 
 
-def build_model(recipe: Recipe, lexicon: Lexicon, units: Units | None = None) -> Network:
+def build_model(
+    recipe: Recipe, lexicon: Lexicon, units: Units | None = None, ngrams: Ngrams | None = None
+) -> Network:
     """The network of a recipe, not yet initialised."""
-    return SYSTEMS[recipe.system].build(recipe, lexicon, units)
+    return SYSTEMS[recipe.system].build(recipe, lexicon, Material(units, ngrams))
 
 
 def override(recipe: Recipe, settings: Sequence[str]) -> Recipe:

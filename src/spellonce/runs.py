@@ -3,6 +3,7 @@
     config.json         format version, recipe, seed, versions, data and their checksums
     lexicon.tsv         alphabet and types
     model.safetensors   the weights
+    ngrams.safetensors  the counts of a model that has any
     log.jsonl           one line per report
     result.json         what `train --json` prints; there when the run is finished
     checkpoint/         all that --resume needs
@@ -27,6 +28,8 @@ from typing import Any
 
 import filelock
 import safetensors.torch
+import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -37,6 +40,7 @@ FORMAT = 2
 _OURS = {
     "config.json", "lexicon.tsv", "model.safetensors", "log.jsonl", "result.json", "checksums.json",
     "plan.json", "checkpoint", "data", "lock", "tensorboard", "evaluations", "units.tsv",
+    "ngrams.safetensors",
 }  # fmt: skip
 _INSIDE = {
     "data": r"train\.(ids|partial)", "checkpoint": r"(step|partial)-\d+",
@@ -195,10 +199,16 @@ class RunFolder:
 
     # --- weights ------------------------------------------------------------------------------
 
-    def write_model(self, tensors: Mapping[str, Tensor]) -> None:
-        """Writes `model.safetensors` and the checksums of all that a loaded model depends on."""
+    def write_model(
+        self, tensors: Mapping[str, Tensor], ngrams: Mapping[str, NDArray[Any]] | None = None
+    ) -> None:
+        """Writes `model.safetensors`, and `ngrams.safetensors` where there are any, and the
+        checksums of all that a loaded model depends on."""
+        if ngrams is not None:
+            arrays = {name: torch.from_numpy(array) for name, array in ngrams.items()}
+            write_atomically(self / "ngrams.safetensors", to_bytes(arrays))
         write_atomically(self / "model.safetensors", to_bytes(tensors))
-        names = ("model.safetensors", "lexicon.tsv", "units.tsv")
+        names = ("model.safetensors", "lexicon.tsv", "units.tsv", "ngrams.safetensors")
         sums = {name: sha256(self / name) for name in names if (self / name).is_file()}
         self.write_json("checksums.json", sums)
 
@@ -211,6 +221,13 @@ class RunFolder:
             if sha256(self / name) != expected:
                 raise RunError(f"{self / name} is damaged: its checksum is not the one recorded")
         return read_tensors(self / "model.safetensors")
+
+    def read_ngrams(self) -> dict[str, NDArray[Any]] | None:
+        """Reads `ngrams.safetensors`, if the model has n-grams."""
+        path = self / "ngrams.safetensors"
+        if not path.is_file():
+            return None
+        return {name: tensor.numpy() for name, tensor in read_tensors(path).items()}
 
     def check_has_model(self) -> None:
         """Refuses a run that has no model yet."""

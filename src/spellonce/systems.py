@@ -10,8 +10,9 @@
     pure-bpe    one LM over BPE units
     hclm        words composed from and spelled in characters; with a cache, hclm-cache
 
-and two that are not in its tables: `full` with a Transformer as the lexeme LM, and `full` with the
-speller's last state as the input after a novel word.
+and three that are not in its tables: `full` with a Transformer as the lexeme LM, `full` with the
+speller's last state as the input after a novel word, and `full` with a count-based model beside the
+lexeme LM (`mixed`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from spellonce.feedback import Feedback
 from spellonce.hclm import HCLM, Composer, HCLMConfig
 from spellonce.lexeme_lm import LexemeLM, LexemeLMConfig, LSTMStack
 from spellonce.lexicon import Lexicon
+from spellonce.mixture import Mixture
 from spellonce.network import Network
+from spellonce.ngrams import Ngrams
 from spellonce.speller import OnlyAtTest, Speller, SpellerConfig, Unconditional, UnigramSpeller
 from spellonce.transformer_lm import TransformerConfig, TransformerLM
 from spellonce.two_level import TwoLevel
@@ -62,6 +65,14 @@ class Parts(Protocol):
     def bpe(self) -> BPEConfig: ...
 
 
+@dataclass(frozen=True)
+class Material:
+    """What some systems are made from beside a recipe and a lexicon."""
+
+    units: Units | None = None
+    ngrams: Ngrams | None = None
+
+
 def _lm(parts: Parts, lexicon: Lexicon) -> LexemeLM:
     if not parts.lm.tied:
         raise ConfigError("lm.tied=no is for pure-char and pure-bpe: a speller needs embeddings")
@@ -72,26 +83,26 @@ def _speller(parts: Parts, lexicon: Lexicon, n_vector: int | None = None) -> Spe
     return Speller(parts.speller, len(lexicon.alphabet), n_vector or parts.lm.n_embed)
 
 
-def full(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLevel:
+def full(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
     """The paper's model."""
     speller = _speller(parts, lexicon)
     return TwoLevel(_lm(parts, lexicon), lexicon_speller=speller, novel_speller=speller)
 
 
-def no_reg(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLevel:
+def no_reg(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
     """Without factor (2)."""
     return TwoLevel(
         _lm(parts, lexicon), lexicon_speller=None, novel_speller=_speller(parts, lexicon)
     )
 
 
-def only_reg(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLevel:
+def only_reg(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
     """Without factor (4) in training."""
     speller = _speller(parts, lexicon)
     return TwoLevel(_lm(parts, lexicon), lexicon_speller=speller, novel_speller=OnlyAtTest(speller))
 
 
-def sep_reg(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLevel:
+def sep_reg(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
     """Two spellers."""
     return TwoLevel(
         _lm(parts, lexicon),
@@ -100,19 +111,19 @@ def sep_reg(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLevel:
     )
 
 
-def one_gram(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLevel:
+def one_gram(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
     """A unigram for a speller."""
     speller = UnigramSpeller(len(lexicon.alphabet))
     return TwoLevel(_lm(parts, lexicon), lexicon_speller=speller, novel_speller=speller)
 
 
-def uncond(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLevel:
+def uncond(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
     """A speller that is blind to use."""
     speller = Unconditional(_speller(parts, lexicon))
     return TwoLevel(_lm(parts, lexicon), lexicon_speller=speller, novel_speller=speller)
 
 
-def full_feedback(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLevel:
+def full_feedback(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
     """The speller's last state instead of e(UNK) as the next input."""
     speller = _speller(parts, lexicon)
     feedback = Feedback(parts.speller.n_hidden, parts.lm.n_embed)
@@ -121,20 +132,32 @@ def full_feedback(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLev
     )
 
 
-def full_transformer(parts: Parts, lexicon: Lexicon, units: Units | None) -> TwoLevel:
+def full_transformer(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
     """Another lexeme LM."""
     speller = _speller(parts, lexicon, parts.transformer.n_embed)
     lm = TransformerLM(parts.transformer, lexicon.n_lexemes)
     return TwoLevel(lm, lexicon_speller=speller, novel_speller=speller)
 
 
-def pure(parts: Parts, lexicon: Lexicon, units: Units | None) -> UnitLM:
+def mixed(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
+    """Counts beside the lexeme LM."""
+    assert material.ngrams is not None
+    speller = _speller(parts, lexicon)
+    return TwoLevel(
+        _lm(parts, lexicon),
+        lexicon_speller=speller,
+        novel_speller=speller,
+        mixture=Mixture(material.ngrams, parts.lm.n_embed),
+    )
+
+
+def pure(parts: Parts, lexicon: Lexicon, material: Material) -> UnitLM:
     """One LM over units."""
-    assert units is not None
-    return UnitLM(LexemeLM(parts.lm, len(units)), units)
+    assert material.units is not None
+    return UnitLM(LexemeLM(parts.lm, len(material.units)), material.units)
 
 
-def hclm(parts: Parts, lexicon: Lexicon, units: Units | None) -> HCLM:
+def hclm(parts: Parts, lexicon: Lexicon, material: Material) -> HCLM:
     """HCLM; with slots, HCLMcache."""
     lm = LSTMStack(parts.lm, parts.lm.n_embed)
     n_symbols, config = len(lexicon.alphabet), parts.hclm
@@ -150,7 +173,7 @@ def hclm(parts: Parts, lexicon: Lexicon, units: Units | None) -> HCLM:
 class System:
     """How a system is built, and what of a recipe it uses."""
 
-    build: Callable[[Parts, Lexicon, Units | None], Network]
+    build: Callable[[Parts, Lexicon, Material], Network]
     parts: tuple[str, ...]
     """The parts of a recipe, beside data, windows, objective and training."""
     unused: tuple[str, ...] = ()
@@ -159,6 +182,8 @@ class System:
     """The field that says how large its vocabulary is; None: it has none."""
     units: Callable[[Parts, Lexicon], Units] | None = None
     """What makes its units out of a lexicon; None: it reads words."""
+    has_ngrams: bool = False
+    """Whether it has a count-based model of the training text."""
 
 
 _TWO_LEVEL = ("lm", "speller")
@@ -189,4 +214,5 @@ SYSTEMS: Mapping[str, System] = {
     "hclm": System(hclm, (*_TWO_LEVEL, "hclm"), _NOT_HCLM, None),
     "full-transformer": System(full_transformer, ("transformer", "speller")),
     "full-feedback": System(full_feedback, _TWO_LEVEL),
+    "mixed": System(mixed, (*_TWO_LEVEL, "ngrams"), has_ngrams=True),
 }

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spellonce.batching import LexiconSampler, Rails, Window, training_spellings
+from spellonce.batching import Counts, LexiconSampler, Rails, Window, training_spellings
 from spellonce.errors import RunError
 from spellonce.lexicon import N_SPECIAL, Lexicon
 from spellonce.network import Network, detached, load_weights
@@ -73,6 +73,7 @@ class Trainer:
         type_ids: NDArray[np.int32],
         seed: int,
         plan: Plan,
+        counts: Counts | None = None,
     ) -> None:
         self.recipe, self.network, self.lexicon, self.seed = recipe, network, lexicon, seed
         self.plan = plan
@@ -81,7 +82,7 @@ class Trainer:
         # Ids run by falling counts.
         n_frequent = int((lexicon.counts[N_SPECIAL:] > objective.spell_rare).sum())
         rare_from = N_SPECIAL + n_frequent if objective.spell_rare else None
-        self.rails = Rails(type_ids, network.n_ids, recipe.windows, seed, rare_from)
+        self.rails = Rails(type_ids, network.n_ids, recipe.windows, seed, rare_from, counts)
         self.spellings = training_spellings(lexicon, objective.novel_max_length)
         self.sampler = LexiconSampler(
             lexicon, objective.lexicon_batch, objective.lexicon_max_length, seed,
@@ -133,8 +134,8 @@ class Trainer:
         nats, state = self.network.window_nats(window, self.spellings, self.state, self.generator)
         self.state = detached(state)
         loss = nats.lm + nats.novel
-        if nats.rare is not None:
-            loss = loss + nats.rare
+        if nats.aside is not None:
+            loss = loss + nats.aside
         loss = loss / window.n_tokens
         loss = loss + nats.hidden.activation_penalty(objective.alpha, objective.beta)
         if objective.nuclear_norm and not objective.proximal:

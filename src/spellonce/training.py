@@ -22,12 +22,15 @@ from typing import Any
 
 from spellonce import encoding, evaluations, recipes, runtime
 from spellonce import lexicon as lexicons
+from spellonce.batching import Counts
 from spellonce.corpus import Dataset
 from spellonce.errors import ConfigError, DataError, InterruptedTrainingError, RunError
 from spellonce.evaluation import figures
 from spellonce.lexicon import Lexicon
+from spellonce.mixture import count_text
 from spellonce.model import Model
 from spellonce.network import Network
+from spellonce.ngrams import Ngrams
 from spellonce.plan import Budget, Plan
 from spellonce.preparation import (
     Length,
@@ -42,6 +45,7 @@ from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
 from spellonce.scoring import score_reading
 from spellonce.speller import Speller
+from spellonce.systems import SYSTEMS
 from spellonce.text import Reading, read
 from spellonce.trainer import Trainer, measure_speed
 
@@ -138,6 +142,13 @@ class _Training:
             raise RunError(f"{ids_path} is damaged: start again with --force")
         self.ids = encoding.open_ids(ids_path)
         self.units = load_units(run)
+        self.ngrams: Ngrams | None = None
+        self.counts: Counts | None = None
+        if SYSTEMS[self.recipe.system].has_ngrams:
+            reporter.status("counting")
+            self.ngrams, self.counts = count_text(
+                self.ids, self.lexicon.n_lexemes, self.recipe.ngrams
+            )
         self.chars_per_id = config["data"]["train_chars"] / n_ids
         self.tokens_per_id = config["data"]["train_tokens"] / n_ids
         self._valid: Reading | None = None
@@ -163,10 +174,10 @@ class _Training:
         return self._finish(trainer, seconds)
 
     def _trainer(self, plan: Plan) -> Trainer:
-        network = recipes.build_model(self.recipe, self.lexicon, self.units)
+        network = recipes.build_model(self.recipe, self.lexicon, self.units, self.ngrams)
         network.initialise(self.seed, self.lexicon)
         network.to(self.device)
-        return Trainer(self.recipe, network, self.lexicon, self.ids, self.seed, plan)
+        return Trainer(self.recipe, network, self.lexicon, self.ids, self.seed, plan, self.counts)
 
     # --- the plan -----------------------------------------------------------------------------
 
@@ -282,7 +293,8 @@ class _Training:
             scores = score_reading(trainer.network, self.lexicon, self._valid_reading())
             valid = model.report(scores, "valid", time.perf_counter() - begin)
             trainer.check_finite(valid["bpc"])
-            self.run.write_model(trainer.parameters)
+            arrays = None if self.ngrams is None else self.ngrams.arrays()
+            self.run.write_model(trainer.parameters, arrays)
         cursor = trainer.cursor
         spellers = [s for s in trainer.network.spellers if isinstance(s, Speller)]
         result = {

@@ -26,6 +26,7 @@ from spellonce.errors import ConfigError
 from spellonce.feedback import Feedback
 from spellonce.lexeme_lm import Hidden, LexemeLM, LexemeModel, State
 from spellonce.lexicon import EOS_ID, UNK_ID, Lexicon, Spellings
+from spellonce.mixture import Mixture
 from spellonce.network import (
     MAX_LENGTH,
     TRIES,
@@ -99,12 +100,16 @@ class TwoLevel(Network):
         lexicon_speller: nn.Module | None,
         novel_speller: nn.Module | None,
         feedback: Feedback | None = None,
+        mixture: Mixture | None = None,
     ) -> None:
         super().__init__()
         self.lm = lm
         self.novel = novel_speller
         self.lexicon = lexicon_speller
         self.feedback = feedback
+        self.mixture = mixture
+        if feedback is not None and mixture is not None:
+            raise ValueError("feedback and a mixture with counts do not go together")
 
     @property
     def n_ids(self) -> int:
@@ -132,11 +137,15 @@ class TwoLevel(Network):
             as_speller(speller).initialise(generator, symbols)
         if self.feedback is not None:
             self.feedback.initialise(generator)
+        if self.mixture is not None:
+            self.mixture.initialise()
 
     def zero_state(self, n_rails: int) -> State:
         """The state before anything was read."""
         state = self.lm.zero_state(n_rails)
-        return state if self.feedback is None else self.feedback.zero_state(state, n_rails)
+        if self.feedback is not None:
+            state = self.feedback.zero_state(state, n_rails)
+        return state if self.mixture is None else [*state, (self.mixture.zero_history(n_rails),)]
 
     def window_nats(
         self,
@@ -150,15 +159,23 @@ class TwoLevel(Network):
         targets = torch.from_numpy(window.targets).to(self.device)
         spelled = spellings.take(window.novel_types)
         hidden, state = self._read(inputs, window.novel, spelled, state, generator)
-        lm_nats, _ = self.lm.table.nats(hidden.dropped.flatten(0, 1), targets.flatten())  # (3)
+        h = hidden.dropped.flatten(0, 1)
+        lm_nats, each = self.lm.table.nats(h, targets.flatten())  # (3)
+        aside = None
+        if self.mixture is not None and window.counts is not None:
+            aside = lm_nats - lm_nats.detach()  # of no size: the lexeme LM learns as if alone
+            counts = window.counts
+            lm_nats = self.mixture.nats(
+                each.detach(), h.detach(), counts.p.ravel(), counts.kinds.ravel()
+            ).sum()
         places = np.concatenate([window.novel, window.rare])
         types = np.concatenate([window.novel_types, window.targets.ravel()[window.rare]])
         if self.novel is None or not len(places):
-            return WindowNats(lm_nats, lm_nats.new_zeros(()), hidden), state
+            return WindowNats(lm_nats, lm_nats.new_zeros(()), hidden, aside), state
         h = hidden.states.flatten(0, 1)[torch.from_numpy(places).to(self.device)]
         nats = as_speller(self.novel).nats(h, spellings.take(types), generator)  # (4)
-        n_novel = len(window.novel)
-        return WindowNats(lm_nats, nats[:n_novel].sum(), hidden, nats[n_novel:].sum()), state
+        novel, rare = nats[: len(window.novel)].sum(), nats[len(window.novel) :].sum()
+        return WindowNats(lm_nats, novel, hidden, rare if aside is None else aside + rare), state
 
     def _read(
         self,
@@ -169,6 +186,20 @@ class TwoLevel(Network):
         generator: torch.Generator | None = None,
     ) -> tuple[Hidden, State]:
         """Runs the lexeme LM over inputs (T, B), whose next words at places `novel` are spelled."""
+        if self.mixture is not None:
+            *state, (history,) = state
+            hidden, state = self._run(inputs, novel, spellings, state, generator)
+            return hidden, [*state, (self.mixture.remember(history, inputs),)]
+        return self._run(inputs, novel, spellings, state, generator)
+
+    def _run(
+        self,
+        inputs: Tensor,
+        novel: NDArray[np.int64],
+        spellings: Spellings,
+        state: State,
+        generator: torch.Generator | None,
+    ) -> tuple[Hidden, State]:
         if self.feedback is None:
             return self.lm(inputs, state, generator)
         assert isinstance(self.lm, LexemeLM) and isinstance(self.novel, Speller)
@@ -212,6 +243,7 @@ class TwoLevel(Network):
             raise ValueError("novel words cannot be scored without a speller for them")
         row = np.cumsum(ids == UNK_ID) - 1
         lm_nats, spell_nats = np.zeros(len(ids)), np.zeros(len(ids))
+        counted = None if self.mixture is None else self.mixture.streams(list(streams))
         pending: list[tuple[Tensor, NDArray[np.int64]]] = []
 
         def spell_pending() -> None:
@@ -232,8 +264,12 @@ class TwoLevel(Network):
                 )  # fmt: skip
                 h = hidden.states.flatten(0, 1)  # (T·B, D)
                 targets = torch.from_numpy(ids[strip.places]).to(self.device)
-                nats = self.lm.table.nats(h[torch.from_numpy(strip.real).to(self.device)], targets)
-                lm_nats[strip.places] = nats[1].double().cpu().numpy()
+                real = h[torch.from_numpy(strip.real).to(self.device)]
+                nats = self.lm.table.nats(real, targets)[1]
+                if self.mixture is not None and counted is not None:
+                    p, kinds = counted
+                    nats = self.mixture.nats(nats, real, p[strip.places], kinds[strip.places])
+                lm_nats[strip.places] = nats.double().cpu().numpy()
                 if len(novel):
                     pending.append((h[torch.from_numpy(novel).to(self.device)], places))
                     if sum(len(place) for _, place in pending) >= 512:
@@ -270,9 +306,17 @@ class TwoLevel(Network):
         return self.read(lexicon, [token], state)
 
     @torch.no_grad()
+    def lexeme_log_probs(self, moment: Moment) -> Tensor:
+        """log p of every lexeme at this moment.  (1, V)"""
+        log_probs = self.lm.table.log_probs(moment.hidden)
+        if self.mixture is None:
+            return log_probs
+        return self.mixture.log_probs(log_probs, moment.hidden, moment.state[-1][0])
+
+    @torch.no_grad()
     def next_token(self, lexicon: Lexicon, moment: Moment, dice: Dice, accept: Accept) -> str:
         """A lexeme, or, where UNK is drawn, a spelling that is no lexeme's."""
-        lexeme = int(dice.draw(self.lm.table.log_probs(moment.hidden)))
+        lexeme = int(dice.draw(self.lexeme_log_probs(moment)))
         if lexeme == EOS_ID:
             return EOS
         if lexeme != UNK_ID:

@@ -1,0 +1,131 @@
+"""Kneser–Ney against its definition, n-gram by n-gram, in plain Python."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spellonce.ngrams import Ngrams, count, leave_one_out
+
+V = 5
+
+
+def discounts(counts: Sequence[int]) -> list[float]:
+    n = [sum(c == k for c in counts) for k in range(5)]
+    if n[1] == 0:
+        return [0, 0.5, 0.5, 0.5]
+    y = n[1] / (n[1] + 2 * n[2])
+    raw = [k - ((k + 1) * y * n[k + 1] / n[k] if n[k] else 0.0) for k in (1, 2, 3)]
+    return [0.0, *(min(max(d, 0.1), k - 0.1) for k, d in enumerate(raw, 1))]
+
+
+class Plain:
+    """p(w | history) straight from the definition."""
+
+    def __init__(self, text: list[int], order: int) -> None:
+        self.order = order
+        raw = {
+            n: Counter(tuple(text[i : i + n]) for i in range(len(text) - n + 1))
+            for n in range(1, order + 1)
+        }
+        self.counts = {order: raw[order]}
+        for n in range(1, order):
+            self.counts[n] = Counter(gram[1:] for gram in raw[n + 1])
+        self.raw = raw
+        self.taken = {}
+        for n in range(1, order + 1):
+            seen = [self.counts[n][gram] for gram in raw[n]]
+            seen += [0] * (V - len(seen)) if n == 1 else []
+            self.taken[n] = discounts(seen)
+
+    def p(self, word: int, history: tuple[int, ...]) -> float:
+        n = len(history) + 1
+        following = {g[-1]: c for g, c in self.counts[n].items() if g[:-1] == history and c}
+        total = sum(following.values())
+        lower = 1 / V if n == 1 else self.p(word, history[1:])
+        if not total:
+            return lower
+        taken = self.taken[n]
+        rest = sum(taken[min(c, 3)] for c in following.values()) / total
+        a = following.get(word, 0)
+        return (a - taken[min(a, 3)]) / total + rest * lower
+
+
+texts = st.lists(st.integers(0, V - 1), min_size=1, max_size=60)
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=texts, history=st.lists(st.integers(0, V - 1), max_size=5), order=st.integers(1, 4))
+def test_equals_the_definition(text: list[int], history: list[int], order: int) -> None:
+    order = min(order, len(text))
+    model, plain = count(np.array(text), V, order), Plain(text, order)
+    assert model.reach == order - 1
+    found, _ = model.distribution(history)
+    recent = tuple(history[-model.reach :]) if model.reach else ()
+    assert found.sum() == pytest.approx(1, abs=1e-5)
+    for word in range(V):
+        assert found[word] == pytest.approx(plain.p(word, recent), rel=1e-4, abs=1e-7)
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=texts, words=st.lists(st.integers(0, V - 1), min_size=2, max_size=20),
+       order=st.integers(1, 4), cut=st.integers(1, 19))  # fmt: skip
+def test_many_words_at_once_are_one_after_another(
+    text: list[int], words: list[int], order: int, cut: int
+) -> None:
+    model = count(np.array(text), V, order)
+    stream = np.array(words)[:, None]
+    before = np.full((model.reach, 1), -1)
+    p, found = model.probabilities(stream, before)
+    for i, word in enumerate(words):
+        expected, kind = model.distribution(words[:i])
+        assert p[i, 0] == pytest.approx(expected[word], rel=1e-5)
+        assert found[i, 0] == kind < model.n_kinds
+    cut = min(cut, len(words) - 1)
+    first = model.probabilities(stream[:cut], before)
+    history = np.concatenate([before, stream[:cut]])[-model.reach :] if model.reach else before
+    second = model.probabilities(stream[cut:], history)
+    np.testing.assert_allclose(np.concatenate([first[0], second[0]]), p)
+    np.testing.assert_array_equal(np.concatenate([first[1], second[1]]), found)
+    both = model.probabilities(np.tile(stream, (1, 2)), np.tile(before, (1, 2)))
+    np.testing.assert_array_equal(both[0][:, 1], p[:, 0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=texts, order=st.integers(1, 4))
+def test_a_word_left_out_is_counted_once_less(text: list[int], order: int) -> None:
+    """Its own n-grams are taken from the raw counts, and all else is counted again."""
+    order = min(order, len(text))
+    model, p, kinds = leave_one_out(np.array(text), V, order)
+    assert model.distribution([])[0].tolist() == count(np.array(text), V, order).unigram.tolist()
+    for i, word in enumerate(text):
+        plain = Plain(text, order)
+        for n in range(1, order + 1):
+            if i >= n - 1:
+                plain.raw[n][tuple(text[i - n + 1 : i + 1])] -= 1
+        for n in range(1, order):
+            plain.counts[n] = Counter(g[1:] for g, c in plain.raw[n + 1].items() if c)
+        history = tuple(text[max(0, i - order + 1) : i])
+        assert p[i] == pytest.approx(plain.p(word, history), rel=1e-3, abs=1e-7)
+        following = [
+            n for n in range(1, len(history) + 1)
+            if sum(c for g, c in plain.counts[n + 1].items() if g[:-1] == history[-n:])
+        ]  # fmt: skip
+        assert -(-int(kinds[i]) // 8) == max(following, default=0)
+
+
+def test_it_survives_as_arrays_and_learns() -> None:
+    rng = np.random.default_rng(0)
+    text = np.cumsum(rng.integers(0, 2, 5000)) % 50
+    model = count(text, 50, 3)
+    again = Ngrams.of_arrays(model.arrays())
+    assert again.distribution([3, 4])[0].tolist() == model.distribution([3, 4])[0].tolist()
+    p, _ = model.probabilities(text[:1000, None], np.full((2, 1), -1))
+    bits = -np.log2(p[2:]).mean()
+    assert 0.9 < bits < 1.1 < math.log2(50), "two continuations for each word"
