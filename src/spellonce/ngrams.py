@@ -140,7 +140,7 @@ class _Table:
     counts: NDArray[np.int64]
     """How often each occurs."""
     places: Words
-    """Which one ends at each word of the text, from the n-th word on."""
+    """Which one ends at each word of the text, from the n-th word on; −1: none."""
     adjusted: NDArray[np.int64]
     """a of each."""
     contexts: Words
@@ -159,24 +159,30 @@ class _Table:
 def _tables(text: Words, n_words: int, order: int) -> list[_Table]:
     """Of all lengths up to an order; there is always one for single words."""
     keys = np.arange(n_words)
-    counts, places = np.bincount(text, minlength=n_words), text
+    counts = np.bincount(text[text >= 0], minlength=n_words)
     contexts = np.zeros(n_words, dtype=np.int64)
-    found = [_Table(keys, counts, places, counts, contexts, 1)]
-    for n in range(2, min(order, len(text)) + 1):
+    found = [_Table(keys, counts, text, counts, contexts, 1)]
+    for n in range(2, order + 1):
         shorter = found[-1]
-        keys, first, places, counts = np.unique(
-            shorter.places[:-1] * n_words + text[n - 1 :],
+        before, last = shorter.places[:-1], text[n - 1 :]
+        whole = np.flatnonzero((before >= 0) & (last >= 0))
+        if not len(whole):
+            break
+        keys, first, inverse, counts = np.unique(
+            before[whole] * n_words + last[whole],
             return_index=True, return_inverse=True, return_counts=True,
         )  # fmt: skip
+        places = np.full(len(last), _ABSENT)
+        places[whole] = inverse
         # The n-gram without its first word is the shorter one that ends at the same place.
-        before = np.bincount(shorter.places[1:][first], minlength=len(shorter.keys))
-        found[-1] = replace(shorter, adjusted=before)
+        preceded = np.bincount(shorter.places[1:][whole[first]], minlength=len(shorter.keys))
+        found[-1] = replace(shorter, adjusted=preceded)
         found.append(_Table(keys, counts, places, counts, keys // n_words, len(shorter.keys)))
     return found
 
 
 def count(words: NDArray[np.integer[Any]], n_words: int, order: int) -> Ngrams:
-    """Counts the n-grams of a text up to an order.
+    """Counts the n-grams of a text up to an order; none of them goes across a −1.
 
     >>> model = count(np.array([0] + [1, 2] * 9 + [1, 3]), n_words=4, order=2)
     >>> model.distribution([1])[0].round(2).tolist()
@@ -205,7 +211,7 @@ def leave_one_out(
     words: NDArray[np.integer[Any]], n_words: int, order: int
 ) -> tuple[Ngrams, NDArray[np.float32], NDArray[np.uint8]]:
     """The model of a text; p of each of its words when what it adds to the counts itself is taken
-    away; and the kind of its context then. What the text did not surprise is thus no illusion.
+    away; and the kind of its context then. (At a −1 they mean nothing.)
     """
     text = words.astype(np.int64)
     tables = _tables(text, n_words, order)
@@ -213,17 +219,17 @@ def leave_one_out(
     kinds = np.zeros(len(text), dtype=np.uint8)
     for n, table in enumerate(tables, 1):
         discounts, taken, total, left = table.discounted()
-        own = slice(n - 1, None)  # the words that end an n-gram
-        gone = np.ones(len(text) - n + 1, dtype=np.int64)
+        whole = np.flatnonzero(table.places >= 0)
+        places, own = table.places[whole], whole + n - 1  # own: the words that end them
+        gone = np.ones(len(whole), dtype=np.int64)
         if n < len(tables):  # one word less stood before it if this was the only time that it did
             longer = tables[n]
-            gone[0] = 0
-            gone[1:] = longer.counts[longer.places] == 1
-        a = table.adjusted[table.places]
-        context = table.contexts[table.places]
-        a_without, total_without = a - gone, total[context] - gone
+            preceded = np.concatenate([[_ABSENT], longer.places])[whole]
+            gone = ((preceded >= 0) & (longer.counts[preceded] == 1)).astype(np.int64)
+        context = table.contexts[places]
+        a_without, total_without = table.adjusted[places] - gone, total[context] - gone
         taken_without = discounts[np.minimum(a_without, 3)]
-        left_without = left[context] - taken[table.places] + taken_without
+        left_without = left[context] - taken[places] + taken_without
         known = total_without > 0
         some = np.maximum(total_without, 1)
         mixed = (a_without - taken_without + left_without * p[own]) / some
