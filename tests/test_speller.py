@@ -45,10 +45,11 @@ def test_all_strings_and_the_mass_of_longer_ones_sum_to_one() -> None:
     # The mass of longer strings: of every prefix of length up_to + 1, whatever follows.
     prefixes = [w for w in strings(up_to + 1) if len(w) == up_to + 1]
     inputs, _ = padded(spell(prefixes), np.arange(len(prefixes)))
-    logits, _ = speller.step(
+    states, _ = speller._run(
         inputs[: up_to + 1], vector.expand(len(prefixes), -1), speller.zero_state(len(prefixes)),
         None,
     )  # fmt: skip
+    logits = speller.output(states)
     _, targets = padded(spell(prefixes), np.arange(len(prefixes)))
     steps = torch.log_softmax(logits.double(), 2).gather(2, targets[: up_to + 1, :, None])
     longer = steps.sum(0).exp().sum().item()

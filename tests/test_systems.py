@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,17 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from spellonce import recipes
-from spellonce.batching import Counts, Rails, Window, WindowConfig
+from spellonce import ngrams, recipes
+from spellonce.batching import Rails, Window, WindowConfig
 from spellonce.hclm import HCLM, HCLMConfig
 from spellonce.lexeme_lm import LexemeLMConfig
 from spellonce.lexicon import EOS_ID, UNK_ID
-from spellonce.mixture import NgramConfig, count_text
+from spellonce.mixture import Counted, NgramConfig, count_all
 from spellonce.model import Model
 from spellonce.network import Dice, Network
+from spellonce.ngrams import Ngrams
 from spellonce.plan import Plan
 from spellonce.recipes import Recipe
-from spellonce.speller import OnlyAtTest, SpellerConfig
+from spellonce.speller import OnlyAtTest, Speller, SpellerConfig
 from spellonce.systems import SYSTEMS, BPEConfig
 from spellonce.text import TextFormat
 from spellonce.trainer import Trainer
@@ -55,7 +57,7 @@ def toy_recipe(name: str) -> Recipe:
         ),
         hclm=HCLMConfig(n_char_embed=3, slots=3 if name == "hclm-cache" else 0),
         bpe=BPEConfig(merges=2),
-        ngrams=NgramConfig(order=3),
+        ngrams=NgramConfig(order=3, spelling_order=3),
         speller=SpellerConfig(n_char_embed=3, n_hidden=6, n_layers=2, drop=0.0, drop_vector=0.0),
     )  # fmt: skip
 
@@ -63,8 +65,8 @@ def toy_recipe(name: str) -> Recipe:
 def make(name: str, seed: int = 0) -> Network:
     recipe, lexicon = toy_recipe(name), make_lexicon()
     units = recipes.make_units(recipe, lexicon)
-    ngrams, _ = count_text(TYPES, lexicon.n_lexemes, recipe.ngrams)
-    network = recipes.build_model(recipe, lexicon, units, ngrams)
+    counted = count_all(TYPES, lexicon, recipe.ngrams)
+    network = recipes.build_model(recipe, lexicon, units, counted)
     network.initialise(seed, lexicon)
     with torch.no_grad():  # away from symmetric beginnings
         generator = torch.Generator().manual_seed(seed + 1)
@@ -82,10 +84,7 @@ def make_trainer(name: str, network: Network | None = None, **objective: object)
     )
     network = network or make(name)
     ids = stream(network, TYPES)
-    counts = None
-    if SYSTEMS[recipe.system].has_ngrams:
-        _, counts = count_text(TYPES, network.n_ids, recipe.ngrams)
-    return Trainer(recipe, network, make_lexicon(), ids, 0, Plan.of(100), counts)
+    return Trainer(recipe, network, make_lexicon(), ids, seed=0, plan=Plan.of(100))
 
 
 def shorten(network: Network) -> None:
@@ -213,12 +212,7 @@ def stream(network: Network, types: np.ndarray) -> np.ndarray:
 def window_sum(network: Network, types: np.ndarray) -> float:
     """What one long window costs."""
     config = WindowConfig(rails=1, window=500, window_max=500)
-    counts = None
-    if isinstance(network, TwoLevel) and network.mixture is not None:
-        ids = np.where(types < network.n_ids, types, UNK_ID).astype(np.int64)
-        p, kinds = network.mixture.streams([ids])
-        counts = Counts(p.astype(np.float32), kinds.astype(np.uint8))
-    rails = Rails(stream(network, types), network.n_ids, config, 0, counts=counts)
+    rails = Rails(stream(network, types), network.n_ids, config, 0)
     window = rails.window(0, 0)
     spellings = make_lexicon().spellings()
     with torch.no_grad():
@@ -236,7 +230,13 @@ def test_a_window_costs_what_its_tokens_score(name: str) -> None:
     if name == "only-reg":
         assert isinstance(network, TwoLevel)
         network.novel = network.lexicon  # which costs nothing while it trains
-    assert window_sum(network, types) == pytest.approx(sum(map(np.sum, expected)), rel=1e-4)
+    with pytest.MonkeyPatch.context() as patch:
+        counts = Ngrams.probabilities  # what was counted is left out while it trains
+        patch.setattr(Ngrams, "probabilities", lambda *args, left_out=False: counts(*args))
+        found = window_sum(network, types)
+    assert found == pytest.approx(sum(map(np.sum, expected)), rel=1e-4)
+    if name == "mixed":
+        assert window_sum(network, types) != found
 
 
 @pytest.mark.parametrize("name", ["pure-char", "pure-bpe", "hclm", "hclm-cache"])
@@ -679,28 +679,51 @@ def test_drawing_a_word_is_as_likely_as_it_scores() -> None:
 
 
 def test_the_lexeme_lm_learns_beside_counts_as_if_alone() -> None:
-    full, mixed = make("full"), make("mixed")
-    mixed.load_state_dict(full.state_dict(), strict=False)
-    gradients_of = [
-        gradients(make_trainer(name, network), lexicon=False)
-        for name, network in (("full", full), ("mixed", mixed))
-    ]
-    for name, expected in gradients_of[0].items():
-        torch.testing.assert_close(gradients_of[1][name], expected, rtol=1e-5, atol=1e-7)
-    assert float(gradients_of[1]["mixture.trust"].abs().sum()) > 0
-    assert float(gradients_of[1]["mixture.gate.weight"].abs().sum()) > 0
+    mixed = make("mixed")
+    assert isinstance(mixed, TwoLevel) and isinstance(mixed.novel, Speller)
+    gates = mixed.mixture, mixed.novel.mixture
+    mixed.novel.mixture = None
+    found = gradients(make_trainer("mixed", mixed), lexicon=False)
+    mixed.mixture = None
+    alone = gradients(make_trainer("full", mixed), lexicon=False)
+    for name, expected in alone.items():
+        torch.testing.assert_close(found[name], expected, rtol=1e-5, atol=1e-7)
+    assert float(found["mixture.trust"].abs().sum()) > 0
+    assert float(found["mixture.gate.weight"].abs().sum()) > 0
+    mixed.mixture, mixed.novel.mixture = gates
+    beside = gradients(make_trainer("mixed", mixed), lexicon=True)
+    for name in ("novel.mixture.trust", "novel.mixture.gate.weight"):
+        assert float(beside[name].abs().sum()) > 0, name
 
 
-def test_counts_beyond_what_is_counted_are_what_they_say_of_new_text() -> None:
-    n = make_lexicon().n_lexemes
-    ngrams, counts = count_text(TYPES, n, NgramConfig(order=3, max_tokens=20))
-    first, own = count_text(TYPES[:20], n, NgramConfig(order=3))
-    assert ngrams.arrays()["2.keys"].tolist() == first.arrays()["2.keys"].tolist()
-    np.testing.assert_array_equal(counts.p[:20], own.p)
-    words = np.where(n > TYPES, TYPES, UNK_ID).astype(np.int64)[:, None]
-    p, kinds = ngrams.probabilities(words[20:], words[18:20])
-    np.testing.assert_allclose(counts.p[20:], p[:, 0], rtol=1e-6)
-    np.testing.assert_array_equal(counts.kinds[20:], kinds[:, 0])
+def test_spellings_are_counted_word_by_word() -> None:
+    lexicon = make_lexicon()
+    counted = count_all(TYPES, lexicon, NgramConfig(order=2, spelling_order=3))
+    stream: list[int] = []
+    for word in lexicon.types[2:]:
+        stream += [-1, 0, *lexicon.alphabet.encode(word).tolist(), 0]
+    expected = ngrams.count(np.array(stream), len(lexicon.alphabet), 3)
+    for name, array in expected.arrays().items():
+        np.testing.assert_array_equal(counted.spellings.arrays()[name], array)
+    again = Counted.of_arrays(counted.arrays())
+    assert again.text.distribution([2])[0].tolist() == counted.text.distribution([2])[0].tolist()
+    assert again.spellings.n_kinds == counted.spellings.n_kinds
+
+
+def test_drawing_a_spelling_is_as_likely_as_it_scores() -> None:
+    network, lexicon = make("mixed"), make_lexicon()
+    moment = network.begin(lexicon, HISTORY)
+    assert isinstance(network, TwoLevel) and isinstance(network.novel, Speller)
+    shorten(network)
+    n = 4000
+    drawn = Counter(network.spell(lexicon, moment, n, Dice(1.0, torch.Generator()), 30))
+    with torch.no_grad():
+        words = [word for word, _ in drawn.most_common(5)]
+        vectors = moment.hidden.expand(len(words), -1)
+        p = network.novel.nats(vectors, spell(words)).neg().exp().tolist()
+    for word, expected in zip(words, p, strict=True):
+        error = (expected * (1 - expected) / n) ** 0.5
+        assert abs(drawn[word] / n - expected) < 5 * error, word
 
 
 def test_every_system_is_built_by_some_recipe() -> None:

@@ -45,15 +45,6 @@ class WindowConfig:
 
 
 @dataclass(frozen=True)
-class Counts:
-    """What a count-based model says of tokens that it was made from, each left out in its turn."""
-
-    p: NDArray[np.float32]
-    kinds: NDArray[np.uint8]
-    """Of their contexts."""
-
-
-@dataclass(frozen=True)
 class Window:
     """What one training step reads."""
 
@@ -67,8 +58,6 @@ class Window:
     """The type ids of those."""
     rare: NDArray[np.int64]
     """Places of the targets that are lexemes and are to be spelled all the same."""
-    counts: Counts | None = None
-    """What a count-based model says of the targets.  (T, B) each"""
 
     @property
     def n_tokens(self) -> int:
@@ -90,10 +79,8 @@ class Rails:
         config: WindowConfig,
         seed: int,
         rare_from: int | None = None,
-        counts: Counts | None = None,
     ) -> None:
         """Lexemes from id `rare_from` on are rare."""
-        self._counts = counts
         n = len(type_ids)
         self._rare_from = n_lexemes if rare_from is None else rare_from
         n_rails = max(1, min(config.rails, n // min(config.window, 10)))
@@ -125,7 +112,6 @@ class Rails:
             novel=novel,
             novel_types=flat[novel],
             rare=np.flatnonzero((flat >= self._rare_from) & (flat < self._n_lexemes)),
-            counts=self._counts and Counts(self._counts.p[place], self._counts.kinds[place]),
         )
 
 

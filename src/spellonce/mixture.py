@@ -1,15 +1,19 @@
-"""A lexeme LM and a count-based one beside it: p(w) = (1 − λ) · p_LM(w | h) + λ · p_counts(w).
+"""Count-based models beside learned ones: p = (1 − λ) · p_LSTM + λ · p_counts, word by word and
+character by character.
 
-λ is a logistic unit on h and on the kind of context that the counts have: how many words before
-were seen together, and how often. It is learned with everything else, from what the counts say of
-a word when its own occurrence is left out; the lexeme LM itself is trained as if it were alone.
+λ is a logistic unit on the LSTM's state and on the kind of context that the counts have: how much
+of what came before was seen together, and how often. It is learned with everything else, from what
+the counts say of a word when its own occurrence is left out. The lexeme LM is trained as if it were
+alone; the speller is trained as what the counts leave to say.
 
-    N positions, T window, B rails, D width, V lexemes
+    N positions, T window, B rails, L steps, D width, V lexemes, A symbols
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,57 +21,116 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from spellonce.batching import Counts
+from spellonce import ngrams
 from spellonce.errors import ConfigError
-from spellonce.lexicon import EOS_ID, UNK_ID
-from spellonce.ngrams import Ngrams, leave_one_out
+from spellonce.lexicon import BOUNDARY_SYMBOL, EOS_ID, N_SPECIAL, UNK_ID, Lexicon
+from spellonce.ngrams import Ngrams
 
 
 @dataclass(frozen=True)
 class NgramConfig:
-    """The count-based model."""
+    """The count-based models."""
 
     order: int = 4
     """Words in the longest n-grams, the predicted one among them."""
+    spelling_order: int = 7
+    """Characters in the longest n-grams of spellings."""
     max_tokens: int = 20_000_000
     """No more of the training text is counted."""
 
     def __post_init__(self) -> None:
-        if self.order < 1:
-            raise ConfigError(f"ngrams.order must be at least 1, got {self.order}")
-        if self.max_tokens < 1:
-            raise ConfigError(f"ngrams.max_tokens must be at least 1, got {self.max_tokens}")
+        for name in ("order", "spelling_order", "max_tokens"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"ngrams.{name} must be at least 1, got {getattr(self, name)}")
 
 
-def count_text(
-    type_ids: NDArray[np.int32], n_lexemes: int, config: NgramConfig
-) -> tuple[Ngrams, Counts]:
-    """The count-based model of a text, and what it says of the text itself."""
-    words = np.where(type_ids < n_lexemes, type_ids, UNK_ID)
-    n = config.max_tokens
-    ngrams, p, kinds = leave_one_out(words[:n], n_lexemes, config.order)
-    parts = [(p, kinds)]
-    for start in range(n, len(words), n):
-        before = words[start - ngrams.reach : start, None].astype(np.int64)
-        more, where = ngrams.probabilities(words[start : start + n, None].astype(np.int64), before)
-        parts.append((more[:, 0].astype(np.float32), where[:, 0].astype(np.uint8)))
-    return ngrams, Counts(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+@dataclass(frozen=True)
+class Counted:
+    """The n-grams of a training text."""
+
+    text: Ngrams
+    """Of its lexemes."""
+    spellings: Ngrams
+    """Of the characters of its types, each once."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything, by name."""
+        parts = {"text": self.text, "spellings": self.spellings}
+        return {
+            f"{part}.{name}": array
+            for part, model in parts.items()
+            for name, array in model.arrays().items()
+        }
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Counted:
+        """What `arrays` gave."""
+        parts: dict[str, dict[str, NDArray[Any]]] = {"text": {}, "spellings": {}}
+        for full_name, array in arrays.items():
+            part, _, name = full_name.partition(".")
+            parts[part][name] = array
+        return cls(**{part: Ngrams.of_arrays(own) for part, own in parts.items()})
 
 
-class Mixture(nn.Module):
-    """The count-based model, and how far to trust it."""
+def count_all(type_ids: NDArray[np.int32], lexicon: Lexicon, config: NgramConfig) -> Counted:
+    """Counts a text and its types."""
+    known = type_ids[: config.max_tokens]
+    words = np.where(known < lexicon.n_lexemes, known, UNK_ID)
+    spellings = lexicon.spellings()
+    lengths = spellings.lengths()[N_SPECIAL:]  # UNK and EOS have no symbols
+    begins = np.arange(len(lengths)) * 3 + np.cumsum(lengths) - lengths
+    stream = np.full(3 * len(lengths) + int(lengths.sum()), BOUNDARY_SYMBOL)
+    stream[begins] = -1  # no n-gram goes from one word into another; BOW and EOW are around each
+    place = np.repeat(begins + 2 - (np.cumsum(lengths) - lengths), lengths)
+    stream[place + np.arange(len(place))] = spellings.symbols
+    return Counted(
+        ngrams.count(words, lexicon.n_lexemes, config.order),
+        ngrams.count(stream, len(lexicon.alphabet), config.spelling_order),
+    )
 
-    def __init__(self, ngrams: Ngrams, n_vector: int) -> None:
+
+class _Gate(nn.Module):
+    """How far counts are trusted."""
+
+    def __init__(self, model: Ngrams, n_vector: int) -> None:
         super().__init__()
-        self.ngrams = ngrams
+        self.ngrams = model
         self.gate = nn.Linear(n_vector, 1, bias=False)
-        self.trust = nn.Parameter(torch.empty(ngrams.n_kinds))
+        self.trust = nn.Parameter(torch.empty(model.n_kinds))
 
     def initialise(self) -> None:
         """Half and half."""
         with torch.no_grad():
             self.gate.weight.zero_()
             self.trust.zero_()
+
+    def nats(
+        self,
+        lstm_nats: Tensor,
+        hidden: Tensor,
+        p: NDArray[np.float64],
+        kinds: NDArray[np.int64],
+    ) -> Tensor:
+        """Nats of the mixture, given those of the LSTM.  (…), (…, D) → (…)"""
+        counts = torch.from_numpy(p).to(hidden)
+        return -self._mix(-lstm_nats, counts, hidden, torch.from_numpy(kinds).to(hidden.device))
+
+    def log_probs(self, log_probs: Tensor, hidden: Tensor, before: list[list[int]]) -> Tensor:
+        """The mixture over all that may come, after some words or characters each.  (N, V)"""
+        found = [self.ngrams.distribution(history) for history in before]
+        counts = torch.from_numpy(np.stack([p for p, _ in found])).to(log_probs)
+        kinds = torch.tensor([[kind] for _, kind in found], device=hidden.device)
+        return self._mix(log_probs, counts, hidden[:, None], kinds)
+
+    def _mix(self, log_probs: Tensor, counts: Tensor, hidden: Tensor, kinds: Tensor) -> Tensor:
+        logit = self.gate(hidden)[..., 0] + self.trust[kinds]
+        return torch.logaddexp(
+            functional.logsigmoid(-logit) + log_probs, functional.logsigmoid(logit) + counts.log()
+        )
+
+
+class TextMixture(_Gate):
+    """Beside a lexeme LM."""
 
     def zero_history(self, n_rails: int) -> Tensor:
         """What was read before anything was: (reach, B)."""
@@ -77,6 +140,14 @@ class Mixture(nn.Module):
         """The history after some more ids (T, B)."""
         return torch.cat([history, ids])[len(ids) :]
 
+    def window(
+        self, history: Tensor, inputs: Tensor, targets: Tensor
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """(p, kind of context) of targets (T, B) of the text that was counted, each left out."""
+        before = self.remember(history, inputs[:1]).cpu().numpy()
+        p, kinds = self.ngrams.probabilities(targets.cpu().numpy(), before, left_out=True)
+        return p.ravel(), kinds.ravel()
+
     def streams(
         self, streams: list[NDArray[np.int64]]
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -84,33 +155,27 @@ class Mixture(nn.Module):
         before = np.full((self.ngrams.reach, 1), -1)
         before[-1:] = EOS_ID
         found = [self.ngrams.probabilities(stream[:, None], before) for stream in streams]
-        empty = np.zeros((0, 1))
-        p = np.concatenate([empty, *(p for p, _ in found)])[:, 0]
-        return p, np.concatenate([empty, *(kinds for _, kinds in found)])[:, 0].astype(np.int64)
+        p = np.concatenate([np.zeros((0, 1)), *(p for p, _ in found)])[:, 0]
+        kinds = np.concatenate([np.zeros((0, 1), dtype=np.int64), *(kinds for _, kinds in found)])
+        return p, kinds[:, 0]
 
-    def nats(
-        self,
-        lm_nats: Tensor,
-        hidden: Tensor,
-        p: NDArray[np.floating],
-        kinds: NDArray[np.integer],
-    ) -> Tensor:
-        """Nats of the mixture, given those of the lexeme LM.  (N,), (N, D) → (N,)"""
-        counts = torch.from_numpy(p.astype(np.float32)).to(hidden.device)
-        logit = self._logit(hidden, torch.from_numpy(kinds.astype(np.int64)).to(hidden.device))
-        return -torch.logaddexp(
-            functional.logsigmoid(-logit) - lm_nats, functional.logsigmoid(logit) + counts.log()
-        )
 
-    def log_probs(self, log_probs: Tensor, hidden: Tensor, history: Tensor) -> Tensor:
-        """The mixture over all lexemes, at one moment of one rail.  (1, V)"""
-        p, kind = self.ngrams.distribution(history[:, 0].tolist())
-        counts = torch.from_numpy(p).to(log_probs)[None]
-        logit = self._logit(hidden, torch.tensor([kind], device=hidden.device))[:, None]
-        return torch.logaddexp(
-            functional.logsigmoid(-logit) + log_probs, functional.logsigmoid(logit) + counts.log()
-        )
+class SpellingMixture(_Gate):
+    """Beside a speller."""
 
-    def _logit(self, hidden: Tensor, kinds: Tensor) -> Tensor:
-        gate: Tensor = self.gate(hidden)[:, 0]
-        return gate + self.trust[kinds]
+    def zero_history(self, n_words: int) -> NDArray[np.int64]:
+        """What is before BOW: (reach, N)."""
+        return np.full((self.ngrams.reach, n_words), -1)
+
+    def steps(
+        self, inputs: Tensor, targets: Tensor, history: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+        """(p, kind of context) of targets (L, N) after inputs, and the history behind them.
+
+        While gradients are wanted, the words are types that were counted, and each is left out.
+        """
+        symbols = inputs.cpu().numpy()
+        before = np.concatenate([history, symbols[:1]])[1:]
+        wanted = targets.clamp_min(0).cpu().numpy()  # what is not scored may be anything
+        p, kinds = self.ngrams.probabilities(wanted, before, left_out=torch.is_grad_enabled())
+        return p, kinds, np.concatenate([history, symbols])[len(symbols) :]

@@ -24,8 +24,8 @@ from spellonce.errors import ConfigError
 from spellonce.evaluation import TokenScores, figures
 from spellonce.generation import Generator, Piece
 from spellonce.lexicon import Lexicon
+from spellonce.mixture import Counted
 from spellonce.network import Network, load_weights
-from spellonce.ngrams import Ngrams
 from spellonce.preparation import load_units, source_of, text_format
 from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
@@ -212,8 +212,8 @@ def load(run: str | Path, *, device: str = "cpu") -> Model:
     recipe = recipes.from_json(config["recipe"])
     lexicon = lexicons.load(folder / "lexicon.tsv")
     arrays = folder.read_ngrams()
-    ngrams = None if arrays is None else Ngrams.of_arrays(arrays)
-    network = recipes.build_model(recipe, lexicon, load_units(folder), ngrams)
+    counted = None if arrays is None else Counted.of_arrays(arrays)
+    network = recipes.build_model(recipe, lexicon, load_units(folder), counted)
     load_weights(dict(network.named_parameters()), tensors)
     network.requires_grad_(False).to(chosen)
     return Model(network, lexicon, recipe, text_format(config), config)

@@ -5,6 +5,9 @@
 where a is the count of the highest order and, below it, how many different words stood before; the
 end of the recursion is uniform. Nothing is learned by gradient, so it is made in seconds.
 
+Below the highest order, an n-gram that nothing can stand before (at the beginning of a text, or
+after a break) counts every time. A word that was counted itself can be left out.
+
 An n-gram is known by the place of its key, place of its first n−1 words · V + last word, among the
 sorted keys of its order: all positions of a text are looked up at once.
 
@@ -16,7 +19,7 @@ No torch here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -30,16 +33,20 @@ _WEIGHTS = 8
 
 @dataclass(frozen=True)
 class Order:
-    """The n-grams of one length n ≥ 2."""
+    """The n-grams of one length n. Those of length 1 all have the same context."""
 
     keys: Words
     """Sorted."""
-    share: NDArray[np.float32]
-    """(a − D) / A of each."""
-    rest: NDArray[np.float32]
-    """γ of each context, that is of each n-gram one shorter; 1 where nothing was seen after it."""
-    weight: NDArray[np.uint8]
-    """⌊log2 A⌋ of each context, at most `_WEIGHTS` − 1."""
+    counts: NDArray[np.int32]
+    """a of each."""
+    once: NDArray[np.bool_]
+    """Whether it occurs but once."""
+    totals: NDArray[np.int32]
+    """A of each context, that is of each n-gram one shorter."""
+    left: NDArray[np.float32]
+    """Σ D in each context."""
+    discounts: NDArray[np.float64]
+    """D of counts of 0, 1, 2, and 3 or more."""
 
     def find(self, contexts: Words, words: Words, n_words: int) -> Words:
         """Places of n-grams; −1 for those that were never seen."""
@@ -47,24 +54,34 @@ class Order:
         place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
         return np.where(self.keys[place] == wanted, place, _ABSENT)
 
+    def mix(
+        self, p: NDArray[np.float64], contexts: Words, places: Words, gone: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """(p_n out of p_{n−1}, A) where so many of each n-gram are taken away; A = 0: p_{n−1}."""
+        a = np.where(places >= 0, self.counts[places], 0)
+        gone = np.where(places >= 0, np.minimum(gone, a), 0)
+        total = np.where(contexts >= 0, self.totals[contexts], 0) - gone
+        d, d_full = (self.discounts[np.minimum(x, 3)] for x in (a - gone, a))
+        left = self.left[contexts] - d_full + d
+        mixed = (a - gone - d + left * p) / np.maximum(total, 1)
+        return np.where(total > 0, mixed, p), total
+
 
 @dataclass(frozen=True)
 class Ngrams:
-    """The model. Orders run from 2; a single word is known by its own number."""
+    """The model. A single word is known by its own number."""
 
-    unigram: NDArray[np.float64]
-    """p_1.  (V,)"""
     orders: tuple[Order, ...]
 
     @property
     def n_words(self) -> int:
         """V"""
-        return len(self.unigram)
+        return len(self.orders[0].keys)
 
     @property
     def reach(self) -> int:
         """How many words before a word it looks at."""
-        return len(self.orders)
+        return len(self.orders) - 1
 
     @property
     def n_kinds(self) -> int:
@@ -72,25 +89,34 @@ class Ngrams:
         return 1 + self.reach * _WEIGHTS
 
     def probabilities(
-        self, words: Words, before: Words
+        self, words: Words, before: Words, *, left_out: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """p of words (T, B) after words `before` (reach, B), −1 where there are none.
 
-        Also the kind of context that each was found in.
+        Also the kind of context that each was found in. `left_out`: the words were counted, and
+        what each of them added to the counts is taken away while it is looked at.
         """
         seen = np.concatenate([before, words])
-        p = self.unigram[words]
-        kinds = np.zeros(words.shape, dtype=np.int64)
+        contexts, places = [np.zeros_like(words)], [words]
         grams = seen
-        for n, order in enumerate(self.orders):
+        for order in self.orders[1:]:
             context = grams[:-1]
-            grams = order.find(context, seen[1 + len(seen) - len(grams) :], self.n_words)
+            grams = order.find(context, seen[len(seen) - len(context) :], self.n_words)
             # Of those that are looked up, the last T are about our words.
-            context, own = context[-len(words) :], grams[-len(words) :]
-            known = (context >= 0) & (order.rest[context] < 1)
-            share = np.where(own >= 0, order.share[own], 0.0)
-            p = np.where(known, share + order.rest[context] * p, p)
-            kinds = np.where(known, 1 + n * _WEIGHTS + order.weight[context], kinds)
+            contexts.append(context[len(context) - len(words) :])
+            places.append(grams[len(grams) - len(words) :])
+        p = np.full(words.shape, 1 / self.n_words)
+        kinds = np.zeros(words.shape, dtype=np.int64)
+        for n, order in enumerate(self.orders):
+            gone = np.zeros_like(words)
+            if left_out:  # below the highest order, it added something if nothing else did
+                gone += 1
+                if n < self.reach:
+                    longer = places[n + 1]
+                    gone -= (longer >= 0) & ~self.orders[n + 1].once[longer]
+            p, total = order.mix(p, contexts[n], places[n], gone)
+            if n > 0:
+                kinds = np.where(total > 0, _kind(n, total), kinds)
         return p, kinds
 
     def distribution(self, before: Sequence[int]) -> tuple[NDArray[np.float64], int]:
@@ -98,87 +124,41 @@ class Ngrams:
         history = np.full(self.reach, _ABSENT, dtype=np.int64)
         recent = list(before)[-self.reach :] if self.reach else []
         history[len(history) - len(recent) :] = recent
-        p, kind = self.unigram.copy(), 0
-        grams = history
+        every = np.arange(self.n_words)
+        p, kind = np.full(self.n_words, 1 / self.n_words), 0
+        contexts = np.zeros(1, dtype=np.int64)
         for n, order in enumerate(self.orders):
-            context = grams[-1]
+            context = int(contexts[-1])
             if context < 0:
                 break
-            low, high = np.searchsorted(
-                order.keys, [context * self.n_words, (context + 1) * self.n_words]
-            )
-            if order.rest[context] < 1:
-                p *= order.rest[context]
-                p[order.keys[low:high] - context * self.n_words] += order.share[low:high]
-                kind = 1 + n * _WEIGHTS + int(order.weight[context])
-            grams = order.find(grams[:-1], history[n + 1 :], self.n_words)
+            low, high = (
+                np.searchsorted(order.keys, [context * self.n_words, (context + 1) * self.n_words])
+                if n else (0, self.n_words)
+            )  # fmt: skip
+            places = np.full(self.n_words, _ABSENT)
+            places[order.keys[low:high] - context * self.n_words * (n > 0)] = np.arange(low, high)
+            p, total = order.mix(p, np.full_like(every, context), places, np.zeros_like(every))
+            kind = int(_kind(n, total[0])) if n and total[0] > 0 else kind
+            if n < self.reach:
+                contexts = order.find(contexts[:-1], history[n:], self.n_words) if n else history
         return p, kind
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything, by name."""
-        found: dict[str, NDArray[Any]] = {"unigram": self.unigram}
-        for n, order in enumerate(self.orders, 2):
-            found |= {f"{n}.{f.name}": getattr(order, f.name) for f in fields(Order)}
-        return found
+        return {
+            f"{n}.{field.name}": getattr(order, field.name)
+            for n, order in enumerate(self.orders, 1)
+            for field in fields(Order)
+        }
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Ngrams:
         """What `arrays` gave."""
-        names = [f.name for f in fields(Order)]
-        n_orders = (len(arrays) - 1) // len(names)
-        orders = [
-            Order(**{name: arrays[f"{n}.{name}"] for name in names}) for n in range(2, n_orders + 2)
-        ]
-        return cls(arrays["unigram"], tuple(orders))
-
-
-@dataclass(frozen=True)
-class _Table:
-    """The n-grams of one length in a text, n ≥ 1."""
-
-    keys: Words
-    counts: NDArray[np.int64]
-    """How often each occurs."""
-    places: Words
-    """Which one ends at each word of the text, from the n-th word on; −1: none."""
-    adjusted: NDArray[np.int64]
-    """a of each."""
-    contexts: Words
-    """Of each, the place of the (n−1)-gram that it begins with."""
-    n_contexts: int
-
-    def discounted(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """D by count, what is taken from each n-gram, and A and what was taken of each context."""
-        discounts = _discounts(self.adjusted)
-        taken = discounts[np.minimum(self.adjusted, 3)]
-        total = np.bincount(self.contexts, self.adjusted, self.n_contexts)
-        left = np.bincount(self.contexts, taken, self.n_contexts)
-        return discounts, taken, total, left
-
-
-def _tables(text: Words, n_words: int, order: int) -> list[_Table]:
-    """Of all lengths up to an order; there is always one for single words."""
-    keys = np.arange(n_words)
-    counts = np.bincount(text[text >= 0], minlength=n_words)
-    contexts = np.zeros(n_words, dtype=np.int64)
-    found = [_Table(keys, counts, text, counts, contexts, 1)]
-    for n in range(2, order + 1):
-        shorter = found[-1]
-        before, last = shorter.places[:-1], text[n - 1 :]
-        whole = np.flatnonzero((before >= 0) & (last >= 0))
-        if not len(whole):
-            break
-        keys, first, inverse, counts = np.unique(
-            before[whole] * n_words + last[whole],
-            return_index=True, return_inverse=True, return_counts=True,
-        )  # fmt: skip
-        places = np.full(len(last), _ABSENT)
-        places[whole] = inverse
-        # The n-gram without its first word is the shorter one that ends at the same place.
-        preceded = np.bincount(shorter.places[1:][whole[first]], minlength=len(shorter.keys))
-        found[-1] = replace(shorter, adjusted=preceded)
-        found.append(_Table(keys, counts, places, counts, keys // n_words, len(shorter.keys)))
-    return found
+        names = [field.name for field in fields(Order)]
+        return cls(tuple(
+            Order(**{name: arrays[f"{n}.{name}"] for name in names})
+            for n in range(1, len(arrays) // len(names) + 1)
+        ))  # fmt: skip
 
 
 def count(words: NDArray[np.integer[Any]], n_words: int, order: int) -> Ngrams:
@@ -186,63 +166,69 @@ def count(words: NDArray[np.integer[Any]], n_words: int, order: int) -> Ngrams:
 
     >>> model = count(np.array([0] + [1, 2] * 9 + [1, 3]), n_words=4, order=2)
     >>> model.distribution([1])[0].round(2).tolist()
-    [0.07, 0.08, 0.73, 0.13]
-    """
-    return _model(_tables(words.astype(np.int64), n_words, order))
-
-
-def _model(tables: Sequence[_Table]) -> Ngrams:
-    orders = []
-    for table in tables:
-        _, taken, total, left = table.discounted()
-        some = np.maximum(total, 1)
-        orders.append(Order(
-            table.keys,
-            ((table.adjusted - taken) / some[table.contexts]).astype(np.float32),
-            np.where(total > 0, left / some, 1.0).astype(np.float32),
-            _weight(some),
-        ))  # fmt: skip
-    first, *longer = orders
-    uniform = float(first.rest[0]) / len(first.keys)
-    return Ngrams(first.share.astype(np.float64) + uniform, tuple(longer))
-
-
-def leave_one_out(
-    words: NDArray[np.integer[Any]], n_words: int, order: int
-) -> tuple[Ngrams, NDArray[np.float32], NDArray[np.uint8]]:
-    """The model of a text; p of each of its words when what it adds to the counts itself is taken
-    away; and the kind of its context then. (At a −1 they mean nothing.)
+    [0.1, 0.08, 0.71, 0.11]
     """
     text = words.astype(np.int64)
-    tables = _tables(text, n_words, order)
-    p = np.full(len(text), 1 / n_words)
-    kinds = np.zeros(len(text), dtype=np.uint8)
-    for n, table in enumerate(tables, 1):
-        discounts, taken, total, left = table.discounted()
-        whole = np.flatnonzero(table.places >= 0)
-        places, own = table.places[whole], whole + n - 1  # own: the words that end them
-        gone = np.ones(len(whole), dtype=np.int64)
-        if n < len(tables):  # one word less stood before it if this was the only time that it did
-            longer = tables[n]
-            preceded = np.concatenate([[_ABSENT], longer.places])[whole]
-            gone = ((preceded >= 0) & (longer.counts[preceded] == 1)).astype(np.int64)
-        context = table.contexts[places]
-        a_without, total_without = table.adjusted[places] - gone, total[context] - gone
-        taken_without = discounts[np.minimum(a_without, 3)]
-        left_without = left[context] - taken[places] + taken_without
-        known = total_without > 0
-        some = np.maximum(total_without, 1)
-        mixed = (a_without - taken_without + left_without * p[own]) / some
-        p[own] = np.where(known, mixed, p[own])
-        if n > 1:
-            kinds[own] = np.where(known, 1 + (n - 2) * _WEIGHTS + _weight(some), kinds[own])
-    return _model(tables), p.astype(np.float32), kinds
+    keys, places = np.arange(n_words), text  # places: of the n-gram that ends at each word
+    counts = np.bincount(text[text >= 0], minlength=n_words)
+    orders: list[Order] = []
+    for n in range(1, order + 1):
+        before, last = places[:-1], text[n:]
+        whole = np.flatnonzero((before >= 0) & (last >= 0)) if n < order else np.zeros(0, np.int64)
+        longer_keys, first, inverse, longer_counts = np.unique(
+            before[whole] * n_words + last[whole],
+            return_index=True, return_inverse=True, return_counts=True,
+        )  # fmt: skip
+        adjusted = counts
+        if len(whole):
+            adjusted = _preceded(places, 1 + whole, first, len(keys))
+        orders.append(_order(keys, counts, adjusted, n, n_words, orders))
+        if not len(whole):
+            break
+        places = np.full(len(last), _ABSENT)
+        places[whole] = inverse
+        keys, counts = longer_keys, longer_counts
+    return Ngrams(tuple(orders))
 
 
-def _weight(totals: NDArray[Any]) -> NDArray[np.uint8]:
-    """⌊log2⌋, and no more than there are weights."""
-    weights: NDArray[np.uint8] = np.minimum(np.log2(totals), _WEIGHTS - 1).astype(np.uint8)
-    return weights
+def _preceded(places: Words, ends: Words, first: Words, n: int) -> NDArray[np.int64]:
+    """How many different words stand before each of n n-grams, and how often nothing does.
+
+    `places` are those of the n-grams at the words of a text, `ends` the words where a longer one
+    ends, `first` those among them where it does so for the first time.
+    """
+    nothing = places >= 0
+    nothing[ends] = False
+    return np.bincount(places[ends[first]], minlength=n) + np.bincount(places[nothing], minlength=n)
+
+
+def _order(
+    keys: Words,
+    counts: NDArray[np.int64],
+    adjusted: NDArray[np.int64],
+    n: int,
+    n_words: int,
+    shorter: Sequence[Order],
+) -> Order:
+    contexts = keys // n_words if n > 1 else np.zeros_like(keys)
+    n_contexts = len(shorter[-1].keys) if shorter else 1
+    discounts = _discounts(adjusted)
+    taken = discounts[np.minimum(adjusted, 3)]
+    return Order(
+        keys,
+        adjusted.astype(np.int32),
+        counts == 1,
+        np.bincount(contexts, adjusted, n_contexts).astype(np.int32),
+        np.bincount(contexts, taken, n_contexts).astype(np.float32),
+        discounts,
+    )
+
+
+def _kind(n: int, totals: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """The kind of contexts of n words that were seen so often."""
+    weight = np.minimum(np.log2(np.maximum(totals, 1)), _WEIGHTS - 1).astype(np.int64)
+    kinds: NDArray[np.int64] = 1 + (n - 1) * _WEIGHTS + weight
+    return kinds
 
 
 def _discounts(counts: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -21,9 +21,8 @@ from spellonce.errors import ConfigError
 from spellonce.hclm import HCLMConfig
 from spellonce.lexeme_lm import LexemeLMConfig
 from spellonce.lexicon import Lexicon
-from spellonce.mixture import NgramConfig
+from spellonce.mixture import Counted, NgramConfig
 from spellonce.network import Network
-from spellonce.ngrams import Ngrams
 from spellonce.optim import TrainingConfig
 from spellonce.speller import SpellerConfig
 from spellonce.systems import SYSTEMS, BPEConfig, Material
@@ -152,7 +151,7 @@ _ABLATIONS = {
     "1gram": "with a unigram over characters for a speller",
     "uncond": "with a speller that sees no word vector",
     "full-feedback": "reading the speller's last state after a novel word, not e(UNK)",
-    "mixed": "with a count-based model (Kneser-Ney) beside the lexeme LM",
+    "mixed": "with count-based models (Kneser-Ney) beside lexeme LM and speller",
 }
 
 
@@ -335,10 +334,10 @@ def make_units(recipe: Recipe, lexicon: Lexicon) -> Units | None:
 
 
 def build_model(
-    recipe: Recipe, lexicon: Lexicon, units: Units | None = None, ngrams: Ngrams | None = None
+    recipe: Recipe, lexicon: Lexicon, units: Units | None = None, counted: Counted | None = None
 ) -> Network:
     """The network of a recipe, not yet initialised."""
-    return SYSTEMS[recipe.system].build(recipe, lexicon, Material(units, ngrams))
+    return SYSTEMS[recipe.system].build(recipe, lexicon, Material(units, counted))
 
 
 def override(recipe: Recipe, settings: Sequence[str]) -> Recipe:

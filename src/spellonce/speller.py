@@ -23,6 +23,7 @@ from torch.nn import functional
 from spellonce.errors import ConfigError
 from spellonce.lexeme_lm import LSTMLayer, State, check_dropout, dropout
 from spellonce.lexicon import BOUNDARY_SYMBOL, Spellings
+from spellonce.mixture import SpellingMixture
 
 _PAD = -100
 _STEP_WINDOW = 512
@@ -156,9 +157,16 @@ def last_states(
 class Speller(nn.Module):
     """The conditioned character LSTM."""
 
-    def __init__(self, config: SpellerConfig, n_symbols: int, n_vector: int) -> None:
+    def __init__(
+        self,
+        config: SpellerConfig,
+        n_symbols: int,
+        n_vector: int,
+        mixture: SpellingMixture | None = None,
+    ) -> None:
         super().__init__()
         self.config = config
+        self.mixture = mixture
         self.characters = nn.Parameter(torch.empty(n_symbols, config.n_char_embed))
         widths = [config.n_char_embed + n_vector, *[config.n_hidden] * config.n_layers]
         self.layers = nn.ModuleList(LSTMLayer(a, b) for a, b in pairwise(widths))
@@ -175,13 +183,8 @@ class Speller(nn.Module):
                 self.output.bias.copy_(((counts + 0.5) / (counts + 0.5).sum()).log())
         for layer in self.layers:
             cast(LSTMLayer, layer).initialise(generator)
-
-    def step(
-        self, symbols: Tensor, vectors: Tensor, state: State, generator: torch.Generator | None
-    ) -> tuple[Tensor, State]:
-        """Logits of the next symbols: symbols (L, N), vectors (N, D) → (L, N, A)"""
-        x, state = self._run(symbols, vectors, state, generator)
-        return self.output(x), state
+        if self.mixture is not None:
+            self.mixture.initialise()
 
     def _run(
         self, symbols: Tensor, vectors: Tensor, state: State, generator: torch.Generator | None
@@ -221,16 +224,21 @@ class Speller(nn.Module):
         generator: torch.Generator | None,
     ) -> Tensor:
         state = self.zero_state(len(vectors))
+        history = None if self.mixture is None else self.mixture.zero_history(len(vectors))
         total = vectors.new_zeros(len(vectors), dtype=torch.float64)
         n_steps = len(batch[0])
         window = n_steps if torch.is_grad_enabled() else _STEP_WINDOW
         for start in range(0, n_steps, window):
             inputs, targets = (x[start : start + window].to(vectors.device) for x in batch)
-            logits, state = self.step(inputs, vectors, state, generator)
+            x, state = self._run(inputs, vectors, state, generator)
             nats = functional.cross_entropy(
-                logits.flatten(0, 1), targets.flatten(), ignore_index=_PAD, reduction="none"
-            )
-            total = total + nats.view_as(targets).double().sum(0)
+                self.output(x).flatten(0, 1), targets.flatten(), ignore_index=_PAD, reduction="none"
+            ).view_as(targets)
+            if self.mixture is not None and history is not None:
+                p, kinds, history = self.mixture.steps(inputs, targets, history)
+                nats = self.mixture.nats(nats, x, p, kinds)
+                nats = nats.masked_fill(targets == _PAD, 0.0)
+            total = total + nats.double().sum(0)
         return total.to(vectors.dtype)
 
     def final_states(
@@ -261,8 +269,12 @@ class Speller(nn.Module):
         alive = np.ones(n, dtype=bool)
         state = self.zero_state(n)
         for _ in range(max_length):
-            logits, state = self.step(symbols, vectors, state, None)
-            symbols = draw(logits[0], temperature, generator)[None]
+            x, state = self._run(symbols, vectors, state, None)
+            log_probs = torch.log_softmax(self.output(x[0]), 1)
+            if self.mixture is not None:
+                before = [[BOUNDARY_SYMBOL, *word] for word in words]
+                log_probs = self.mixture.log_probs(log_probs, x[0], before)
+            symbols = draw(log_probs, temperature, generator)[None]
             drawn = symbols[0].tolist()
             alive &= np.array(drawn) != BOUNDARY_SYMBOL
             if not alive.any():

@@ -11,8 +11,8 @@
     hclm        words composed from and spelled in characters; with a cache, hclm-cache
 
 and three that are not in its tables: `full` with a Transformer as the lexeme LM, `full` with the
-speller's last state as the input after a novel word, and `full` with a count-based model beside the
-lexeme LM (`mixed`).
+speller's last state as the input after a novel word, and `full` with count-based models beside
+lexeme LM and speller (`mixed`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from spellonce.feedback import Feedback
 from spellonce.hclm import HCLM, Composer, HCLMConfig
 from spellonce.lexeme_lm import LexemeLM, LexemeLMConfig, LSTMStack
 from spellonce.lexicon import Lexicon
-from spellonce.mixture import Mixture
+from spellonce.mixture import Counted, SpellingMixture, TextMixture
 from spellonce.network import Network
-from spellonce.ngrams import Ngrams
 from spellonce.speller import OnlyAtTest, Speller, SpellerConfig, Unconditional, UnigramSpeller
 from spellonce.transformer_lm import TransformerConfig, TransformerLM
 from spellonce.two_level import TwoLevel
@@ -70,7 +69,7 @@ class Material:
     """What some systems are made from beside a recipe and a lexicon."""
 
     units: Units | None = None
-    ngrams: Ngrams | None = None
+    counted: Counted | None = None
 
 
 def _lm(parts: Parts, lexicon: Lexicon) -> LexemeLM:
@@ -140,14 +139,15 @@ def full_transformer(parts: Parts, lexicon: Lexicon, material: Material) -> TwoL
 
 
 def mixed(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
-    """Counts beside the lexeme LM."""
-    assert material.ngrams is not None
-    speller = _speller(parts, lexicon)
+    """Counts beside the lexeme LM and beside the speller."""
+    assert material.counted is not None
+    mixture = SpellingMixture(material.counted.spellings, parts.speller.n_hidden)
+    speller = Speller(parts.speller, len(lexicon.alphabet), parts.lm.n_embed, mixture)
     return TwoLevel(
         _lm(parts, lexicon),
         lexicon_speller=speller,
         novel_speller=speller,
-        mixture=Mixture(material.ngrams, parts.lm.n_embed),
+        mixture=TextMixture(material.counted.text, parts.lm.n_embed),
     )
 
 
@@ -182,8 +182,8 @@ class System:
     """The field that says how large its vocabulary is; None: it has none."""
     units: Callable[[Parts, Lexicon], Units] | None = None
     """What makes its units out of a lexicon; None: it reads words."""
-    has_ngrams: bool = False
-    """Whether it has a count-based model of the training text."""
+    is_counted: bool = False
+    """Whether it has count-based models of the training text and of its types."""
 
 
 _TWO_LEVEL = ("lm", "speller")
@@ -214,5 +214,5 @@ SYSTEMS: Mapping[str, System] = {
     "hclm": System(hclm, (*_TWO_LEVEL, "hclm"), _NOT_HCLM, None),
     "full-transformer": System(full_transformer, ("transformer", "speller")),
     "full-feedback": System(full_feedback, _TWO_LEVEL),
-    "mixed": System(mixed, (*_TWO_LEVEL, "ngrams"), has_ngrams=True),
+    "mixed": System(mixed, (*_TWO_LEVEL, "ngrams"), is_counted=True),
 }

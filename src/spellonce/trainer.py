@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spellonce.batching import Counts, LexiconSampler, Rails, Window, training_spellings
+from spellonce.batching import LexiconSampler, Rails, Window, training_spellings
 from spellonce.errors import RunError
 from spellonce.lexicon import N_SPECIAL, Lexicon
 from spellonce.network import Network, detached, load_weights
@@ -73,7 +73,6 @@ class Trainer:
         type_ids: NDArray[np.int32],
         seed: int,
         plan: Plan,
-        counts: Counts | None = None,
     ) -> None:
         self.recipe, self.network, self.lexicon, self.seed = recipe, network, lexicon, seed
         self.plan = plan
@@ -82,7 +81,7 @@ class Trainer:
         # Ids run by falling counts.
         n_frequent = int((lexicon.counts[N_SPECIAL:] > objective.spell_rare).sum())
         rare_from = N_SPECIAL + n_frequent if objective.spell_rare else None
-        self.rails = Rails(type_ids, network.n_ids, recipe.windows, seed, rare_from, counts)
+        self.rails = Rails(type_ids, network.n_ids, recipe.windows, seed, rare_from)
         self.spellings = training_spellings(lexicon, objective.novel_max_length)
         self.sampler = LexiconSampler(
             lexicon, objective.lexicon_batch, objective.lexicon_max_length, seed,

@@ -22,15 +22,13 @@ from typing import Any
 
 from spellonce import encoding, evaluations, recipes, runtime
 from spellonce import lexicon as lexicons
-from spellonce.batching import Counts
 from spellonce.corpus import Dataset
 from spellonce.errors import ConfigError, DataError, InterruptedTrainingError, RunError
 from spellonce.evaluation import figures
 from spellonce.lexicon import Lexicon
-from spellonce.mixture import count_text
+from spellonce.mixture import Counted, count_all
 from spellonce.model import Model
 from spellonce.network import Network
-from spellonce.ngrams import Ngrams
 from spellonce.plan import Budget, Plan
 from spellonce.preparation import (
     Length,
@@ -142,13 +140,10 @@ class _Training:
             raise RunError(f"{ids_path} is damaged: start again with --force")
         self.ids = encoding.open_ids(ids_path)
         self.units = load_units(run)
-        self.ngrams: Ngrams | None = None
-        self.counts: Counts | None = None
-        if SYSTEMS[self.recipe.system].has_ngrams:
+        self.counted: Counted | None = None
+        if SYSTEMS[self.recipe.system].is_counted:
             reporter.status("counting")
-            self.ngrams, self.counts = count_text(
-                self.ids, self.lexicon.n_lexemes, self.recipe.ngrams
-            )
+            self.counted = count_all(self.ids, self.lexicon, self.recipe.ngrams)
         self.chars_per_id = config["data"]["train_chars"] / n_ids
         self.tokens_per_id = config["data"]["train_tokens"] / n_ids
         self._valid: Reading | None = None
@@ -174,10 +169,10 @@ class _Training:
         return self._finish(trainer, seconds)
 
     def _trainer(self, plan: Plan) -> Trainer:
-        network = recipes.build_model(self.recipe, self.lexicon, self.units, self.ngrams)
+        network = recipes.build_model(self.recipe, self.lexicon, self.units, self.counted)
         network.initialise(self.seed, self.lexicon)
         network.to(self.device)
-        return Trainer(self.recipe, network, self.lexicon, self.ids, self.seed, plan, self.counts)
+        return Trainer(self.recipe, network, self.lexicon, self.ids, self.seed, plan)
 
     # --- the plan -----------------------------------------------------------------------------
 
@@ -293,7 +288,7 @@ class _Training:
             scores = score_reading(trainer.network, self.lexicon, self._valid_reading())
             valid = model.report(scores, "valid", time.perf_counter() - begin)
             trainer.check_finite(valid["bpc"])
-            arrays = None if self.ngrams is None else self.ngrams.arrays()
+            arrays = None if self.counted is None else self.counted.arrays()
             self.run.write_model(trainer.parameters, arrays)
         cursor = trainer.cursor
         spellers = [s for s in trainer.network.spellers if isinstance(s, Speller)]

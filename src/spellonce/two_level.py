@@ -26,7 +26,7 @@ from spellonce.errors import ConfigError
 from spellonce.feedback import Feedback
 from spellonce.lexeme_lm import Hidden, LexemeLM, LexemeModel, State
 from spellonce.lexicon import EOS_ID, UNK_ID, Lexicon, Spellings
-from spellonce.mixture import Mixture
+from spellonce.mixture import TextMixture
 from spellonce.network import (
     MAX_LENGTH,
     TRIES,
@@ -100,7 +100,7 @@ class TwoLevel(Network):
         lexicon_speller: nn.Module | None,
         novel_speller: nn.Module | None,
         feedback: Feedback | None = None,
-        mixture: Mixture | None = None,
+        mixture: TextMixture | None = None,
     ) -> None:
         super().__init__()
         self.lm = lm
@@ -158,16 +158,15 @@ class TwoLevel(Network):
         inputs = torch.from_numpy(window.inputs).to(self.device)
         targets = torch.from_numpy(window.targets).to(self.device)
         spelled = spellings.take(window.novel_types)
+        before = state[-1]
         hidden, state = self._read(inputs, window.novel, spelled, state, generator)
         h = hidden.dropped.flatten(0, 1)
         lm_nats, each = self.lm.table.nats(h, targets.flatten())  # (3)
         aside = None
-        if self.mixture is not None and window.counts is not None:
+        if self.mixture is not None:
             aside = lm_nats - lm_nats.detach()  # of no size: the lexeme LM learns as if alone
-            counts = window.counts
-            lm_nats = self.mixture.nats(
-                each.detach(), h.detach(), counts.p.ravel(), counts.kinds.ravel()
-            ).sum()
+            p, kinds = self.mixture.window(before[0], inputs, targets)
+            lm_nats = self.mixture.nats(each.detach(), h.detach(), p, kinds).sum()
         places = np.concatenate([window.novel, window.rare])
         types = np.concatenate([window.novel_types, window.targets.ravel()[window.rare]])
         if self.novel is None or not len(places):
@@ -311,7 +310,8 @@ class TwoLevel(Network):
         log_probs = self.lm.table.log_probs(moment.hidden)
         if self.mixture is None:
             return log_probs
-        return self.mixture.log_probs(log_probs, moment.hidden, moment.state[-1][0])
+        history = moment.state[-1][0][:, 0].tolist()
+        return self.mixture.log_probs(log_probs, moment.hidden, [history])
 
     @torch.no_grad()
     def next_token(self, lexicon: Lexicon, moment: Moment, dice: Dice, accept: Accept) -> str:
