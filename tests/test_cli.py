@@ -254,12 +254,13 @@ def test_several_files_are_scored_one_by_one(tiny_run: Path, tmp_path: Path) -> 
 
 
 def test_files_are_read_some_at_a_time(tmp_path: Path) -> None:
-    from spellonce.commands.shared import in_groups
+    from spellonce.commands.shared import in_groups, open_all
 
     paths = [tmp_path / name for name in "abcd"]
     for path, size in zip(paths, (3, 4, 20, 5), strict=True):
         path.write_bytes(b"x" * size)
-    assert list(in_groups(paths, 8)) == [paths[:2], paths[2:3], paths[3:]]
+    texts = open_all(paths)
+    assert list(in_groups(texts, 8)) == [texts[:2], texts[2:3], texts[3:]]
     assert list(in_groups([], 8)) == []
 
 

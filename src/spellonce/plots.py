@@ -12,6 +12,7 @@ global is left behind.
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -91,7 +92,7 @@ def save(fig: Figure, path: Path) -> None:
     """Writes a figure; the end of the name says as what. It is there whole or not at all."""
     kind = path.suffix.lower().removeprefix(".")
     when = {"svg": "Date", "pdf": "CreationDate"}.get(kind)
-    partial = path.with_name(f".{path.name}.partial")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")  # there may be two of us
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)

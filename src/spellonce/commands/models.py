@@ -19,9 +19,9 @@ from spellonce.commands.shared import (
     SeedOption,
     app,
     file_lines,
-    file_text,
     in_groups,
     load_model,
+    open_all,
     print_json,
     stdin_lines,
     write,
@@ -167,9 +167,10 @@ def score(
         write(_format_rows(loaded.score_lines(stdin_lines()).rows(), form, {}, header=True))
         return
     header = True
-    for group in in_groups(files):
-        for path, scores in zip(group, loaded.score_texts(map(file_text, group)), strict=True):
-            extra = {"file": str(path)} if len(files) > 1 else {}
+    for group in in_groups(open_all(files)):
+        texts = ("".join(source.lines()) for source in group)
+        for source, scores in zip(group, loaded.score_texts(texts), strict=True):
+            extra = {"file": str(source.segments[0].path)} if len(files) > 1 else {}
             write(_format_rows(scores.rows(), form, extra, header=header))
             header = False
 

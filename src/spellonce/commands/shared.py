@@ -15,6 +15,7 @@ from spellonce import __version__
 from spellonce.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from spellonce.corpus import Source
     from spellonce.model import Model
 
 STARTED = time.monotonic()
@@ -68,22 +69,21 @@ def file_lines(path: Path) -> Iterator[str]:
     return open_text(path).lines()
 
 
-def file_text(path: Path) -> str:
-    """A whole file."""
-    return "".join(file_lines(path))
+def open_all(paths: Sequence[Path]) -> list[Source]:
+    """Text files, all of which are there."""
+    from spellonce.corpus import open_text
+
+    return [open_text(path) for path in paths]
 
 
-def in_groups(paths: Sequence[Path], n_bytes: int = 1 << 22) -> Iterator[list[Path]]:
-    """Files in their order, some at a time: what can well be read side by side."""
-    group: list[Path] = []
-    size = 0
-    for path in paths:
-        own = path.stat().st_size if path.is_file() else 0
-        if group and size + own > n_bytes:
+def in_groups(sources: Sequence[Source], n_bytes: int = 1 << 22) -> Iterator[list[Source]]:
+    """Texts in their order, some at a time: what can well be read side by side."""
+    group: list[Source] = []
+    for source in sources:
+        if group and sum(s.n_bytes() for s in [*group, source]) > n_bytes:
             yield group
-            group, size = [], 0
-        group.append(path)
-        size += own
+            group = []
+        group.append(source)
     if group:
         yield group
 
