@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import threading
@@ -355,7 +356,7 @@ def test_a_disk_that_is_full(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_training_goes_on_beside_what_is_stored(runs: Path) -> None:
     compare("a", "b")
-    Path("a/evaluations/.test.json.partial").write_text("left by a kill")
+    Path("a/evaluations/.test.json.123.partial").write_text("left by a kill")
     before = snapshot(runs / "a")
     call("train", "--out", "a", "--resume").ok()
     assert snapshot(runs / "a") == before
@@ -463,7 +464,7 @@ def test_pictures_of_any_size(n: int, tmp_path: Path) -> None:
 
 
 def test_a_picture_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / ".p.svg.partial").mkdir()
+    (tmp_path / f".p.svg.{os.getpid()}.partial").mkdir()
     with pytest.raises(plots.DataError, match="cannot write"):
         plots.draw_comparison(made_up(2), ["a", "b"], tmp_path / "p.svg")
 
