@@ -356,7 +356,7 @@ def test_a_disk_that_is_full(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_training_goes_on_beside_what_is_stored(runs: Path) -> None:
     compare("a", "b")
-    Path("a/evaluations/.test.json.123.partial").write_text("left by a kill")
+    Path("a/evaluations/.test.json.partial").write_text("left by a kill")
     before = snapshot(runs / "a")
     call("train", "--out", "a", "--resume").ok()
     assert snapshot(runs / "a") == before

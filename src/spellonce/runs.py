@@ -44,7 +44,7 @@ _OURS = {
 }  # fmt: skip
 _INSIDE = {
     "data": r"train\.(ids|partial)", "checkpoint": r"(step|partial)-\d+",
-    "tensorboard": r"events\..+", "evaluations": r"\w+\.json|\.\w+\.json\.\d+\.partial",
+    "tensorboard": r"events\..+", "evaluations": r"\w+\.json|\.\w+\.json\.partial",
 }  # fmt: skip
 _FIXED = ("config.json", "plan.json", "lexicon.tsv", "units.tsv", "data/train.ids")
 """What a run is made of before its first step, and never changes."""
@@ -396,7 +396,7 @@ def sha256(path: Path) -> str:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes a file so that it is there whole or not at all, whatever happens meanwhile."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")  # somebody else may write too
+    partial = path.with_name(f".{path.name}.partial")
     try:
         _write_synced(partial, data)
         partial.replace(path)
