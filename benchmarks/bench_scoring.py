@@ -1,0 +1,117 @@
+"""Scoring throughput and memory against a GPT-2-small-sized transformer. One line of JSON.
+
+    python benchmarks/bench_scoring.py [RECIPE] [--articles 64]  (needs: pip install transformers)
+
+Ours is a model of the recipe with random weights and 25,000 lexemes, theirs `GPT2LMHeadModel` of
+the `transformers` library with its default sizes (124 million parameters, 1,024 positions) and
+random weights, at the best of several batch sizes. Both score made-up articles: many side by
+side, and one long stream; tokens are each model's own. A stream longer than GPT-2's context is
+scored in whole contexts, which is the least work it can be. Runs take turns; medians. Memory is
+the peak of a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from common import in_own_process, made_up_lexicon, made_up_text, take_turns
+
+from spellonce import recipes, runtime
+from spellonce.lexicon import UNK_ID
+
+LENGTH = 1024
+BATCHES = (1, 2, 4, 8)
+
+
+def ours(recipe: str, n_articles: int) -> dict[str, Callable[[], object]]:
+    lexicon = made_up_lexicon(25_000, 10_000)
+    network = recipes.build_model(recipes.get(recipe), lexicon)
+    network.initialise(0, lexicon)
+    network.requires_grad_(False)
+    types = made_up_text(len(lexicon.types), n_articles * LENGTH).astype(np.int64)
+    words = lexicon.spellings().take(types[types >= lexicon.n_lexemes])
+    ids = np.where(types < lexicon.n_lexemes, types, UNK_ID)
+    articles = np.split(ids, n_articles)
+    stream = ids[: 8 * LENGTH]
+    n_novel = int((stream == UNK_ID).sum())
+    return {
+        "articles": lambda: network.score(articles, words),
+        "stream": lambda: network.score([stream], words.take(np.arange(n_novel))),
+    }
+
+
+def theirs(n_articles: int) -> dict[str, Callable[[], object]]:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config()).eval().requires_grad_(False)
+    ids = torch.randint(50_257, (max(n_articles, 8), LENGTH))
+
+    def score(batch: int, n: int) -> None:
+        with torch.inference_mode():
+            for rows in ids[:n].split(batch):
+                logits = model(rows).logits[:, :-1]
+                torch.nn.functional.cross_entropy(
+                    logits.flatten(0, 1), rows[:, 1:].flatten(), reduction="none"
+                )
+
+    runs: dict[str, Callable[[], object]] = {
+        f"articles, {batch} at a time": (lambda batch=batch: score(batch, max(BATCHES)))
+        for batch in BATCHES
+    }
+    return {**runs, "stream": lambda: score(1, 2)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("recipe", nargs="?", default="full-small")
+    parser.add_argument("--articles", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--memory", choices=("ours", "theirs"))
+    arguments = parser.parse_args()
+    runtime.prepare("cpu")
+    torch.use_deterministic_algorithms(False)  # not for theirs
+    if arguments.memory:
+        if arguments.memory == "ours":
+            for run in ours(arguments.recipe, arguments.articles).values():
+                run()
+        else:
+            theirs(arguments.articles)["articles, 1 at a time"]()
+        print(json.dumps({"peak_rss_mb": runtime.peak_rss_mb()}))
+        return
+    runs = {
+        f"ours, {name}": run for name, run in ours(arguments.recipe, arguments.articles).items()
+    }
+    runs |= {f"GPT-2, {name}": run for name, run in theirs(arguments.articles).items()}
+    tokens = {
+        name: (arguments.articles if name == "ours, articles" else 8 if "ours" in name
+               else 2 if "stream" in name else max(BATCHES)) * LENGTH
+        for name in runs
+    }  # fmt: skip
+    seconds = take_turns(runs, arguments.repeats)
+    speed = {name: tokens[name] / seconds[name] for name in runs}
+    best = max(value for name, value in speed.items() if name.startswith("GPT-2, articles"))
+    memory = {
+        who: in_own_process(
+            __file__, arguments.recipe, "--memory", who, "--articles", str(arguments.articles)
+        )["peak_rss_mb"]
+        for who in ("ours", "theirs")
+    }
+    print(json.dumps({
+        "benchmark": "scoring", "recipe": arguments.recipe,
+        "tokens_per_second": {name: round(value, 1) for name, value in speed.items()},
+        "ratio": {
+            "articles": round(speed["ours, articles"] / best, 1),
+            "stream": round(speed["ours, stream"] / speed["GPT-2, stream"], 1),
+            "memory": round(memory["ours"] / memory["theirs"], 2),
+        },
+        "bar": {"articles": 10, "stream": 2, "memory": 0.25},
+        "peak_rss_mb": memory,
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

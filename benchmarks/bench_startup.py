@@ -1,0 +1,49 @@
+"""How long does the command line take to answer? One line of JSON; medians.
+
+    python benchmarks/bench_startup.py [--repeats 5]
+
+`--help`, and `score` on a short text with a small model that is trained for two steps first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from common import take_turns
+
+COMMAND = [sys.executable, "-m", "spellonce"]
+
+
+def call(*arguments: str, text: str = "") -> None:
+    subprocess.run([*COMMAND, *arguments], input=text.encode(), check=True, capture_output=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        from pydoc_data import topics
+
+        text, run = Path(scratch) / "text.txt", str(Path(scratch) / "run")
+        text.write_text("".join(topics.topics.values()), encoding="utf-8")
+        call("train", str(text), "--steps", "2", "--out", run)
+        runs: dict[str, Callable[[], object]] = {
+            "--help": lambda: call("--help"),
+            "score": lambda: call("score", "-m", run, text="The wug zibbled.\n"),
+        }
+        seconds = take_turns(runs, arguments.repeats)
+    print(json.dumps({
+        "benchmark": "startup", "bar_seconds": {"--help": 1.0, "score": 3.0},
+        "seconds": {name: round(value, 2) for name, value in seconds.items()},
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
