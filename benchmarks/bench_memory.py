@@ -10,29 +10,20 @@ import json
 import time
 
 import numpy as np
+from common import made_up_lexicon
 
 from spellonce import recipes, runtime
-from spellonce.lexicon import Alphabet, Lexicon
 from spellonce.plan import Plan
 from spellonce.trainer import Trainer
 
-N_LEXEMES = 50_001
+N_LEXEMES = 50_000
 N_NOVEL = 30_000
-
-
-def random_lexicon(rng: np.random.Generator) -> Lexicon:
-    letters = [chr(c) for c in range(0x61, 0x61 + 145)]
-    words: dict[str, None] = {}
-    while len(words) < N_LEXEMES - 2 + N_NOVEL:
-        words.setdefault("".join(rng.choice(letters, 1 + rng.poisson(7))))
-    types = ("", "\n", *words)
-    return Lexicon(Alphabet(letters), types, np.ones(len(types), dtype=np.int64), N_LEXEMES)
 
 
 def main() -> None:
     runtime.prepare("cpu", 2)
     rng = np.random.default_rng(0)
-    lexicon = random_lexicon(rng)
+    lexicon = made_up_lexicon(N_LEXEMES, N_NOVEL)
     recipe = recipes.override(recipes.full(), ["window_spread=0", "short_windows=0"])
     network = recipes.build_model(recipe, lexicon)
     network.initialise(0, lexicon)
