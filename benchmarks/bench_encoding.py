@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import in_own_process
+from common import bar, in_own_process
 
 from spellonce import corpus, encoding
 from spellonce.text import TextFormat
@@ -76,7 +76,17 @@ def main() -> None:
             path = Path(scratch) / "text.txt"
             name = write_text(path, int(arguments.gigabytes * 1e9 * share))
             runs.append(in_own_process(__file__, "--measure", str(path), str(processes)))
-    print(json.dumps({"benchmark": "encoding", "bar_mb_per_s": 20, "text": name, "runs": runs}))
+    tenth, whole = runs[1:]
+    print(json.dumps({
+        "benchmark": "encoding", "text": name, "runs": runs,
+        "bars": [
+            bar("encoding on two cores", whole["mb_per_s"], "at least", 20, "MB/s"),
+            bar(
+                f"memory for {whole['megabytes']:,} MB of text, of that for {tenth['megabytes']:,}",
+                whole["peak_rss_mb"] / tenth["peak_rss_mb"], "at most", 1.2, "×",
+            ),
+        ],
+    }))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from common import in_own_process, made_up_lexicon, made_up_text, take_turns
+from common import bar, in_own_process, made_up_lexicon, made_up_text, make_network, take_turns
 
 from spellonce import recipes, runtime
 from spellonce.lexicon import UNK_ID
@@ -29,10 +29,10 @@ BATCHES = (1, 2, 4, 8)
 
 def ours(recipe: str, n_articles: int) -> dict[str, Callable[[], object]]:
     lexicon = made_up_lexicon(25_000, 10_000)
-    network = recipes.build_model(recipes.get(recipe), lexicon)
-    network.initialise(0, lexicon)
+    types = made_up_text(len(lexicon.types), n_articles * LENGTH)
+    network = make_network(recipes.get(recipe), lexicon, types)
     network.requires_grad_(False)
-    types = made_up_text(len(lexicon.types), n_articles * LENGTH).astype(np.int64)
+    types = types.astype(np.int64)
     words = lexicon.spellings().take(types[types >= lexicon.n_lexemes])
     ids = np.where(types < lexicon.n_lexemes, types, UNK_ID)
     articles = np.split(ids, n_articles)
@@ -67,13 +67,13 @@ def theirs(n_articles: int) -> dict[str, Callable[[], object]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("recipe", nargs="?", default="full-small")
+    parser.add_argument("recipe", nargs="?", default="cpu")
     parser.add_argument("--articles", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--memory", choices=("ours", "theirs"))
     arguments = parser.parse_args()
     runtime.prepare("cpu")
-    torch.use_deterministic_algorithms(False)  # not for theirs
+    torch.set_deterministic_debug_mode("default")  # not for theirs
     if arguments.memory:
         if arguments.memory == "ours":
             for run in ours(arguments.recipe, arguments.articles).values():
@@ -103,13 +103,15 @@ def main() -> None:
     print(json.dumps({
         "benchmark": "scoring", "recipe": arguments.recipe,
         "tokens_per_second": {name: round(value, 1) for name, value in speed.items()},
-        "ratio": {
-            "articles": round(speed["ours, articles"] / best, 1),
-            "stream": round(speed["ours, stream"] / speed["GPT-2, stream"], 1),
-            "memory": round(memory["ours"] / memory["theirs"], 2),
-        },
-        "bar": {"articles": 10, "stream": 2, "memory": 0.25},
         "peak_rss_mb": memory,
+        "bars": [
+            bar("tokens/s of many articles, of GPT-2's", speed["ours, articles"] / best,
+                "at least", 10, "×"),
+            bar("tokens/s of one stream, of GPT-2's",
+                speed["ours, stream"] / speed["GPT-2, stream"], "at least", 2, "×"),
+            bar("memory of scoring, of GPT-2's", memory["ours"] / memory["theirs"],
+                "at most", 0.25, "×"),
+        ],
     }))  # fmt: skip
 
 

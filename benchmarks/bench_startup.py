@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from common import take_turns
+from common import bar, take_turns
 
 COMMAND = [sys.executable, "-m", "spellonce"]
 
@@ -40,8 +40,11 @@ def main() -> None:
         }
         seconds = take_turns(runs, arguments.repeats)
     print(json.dumps({
-        "benchmark": "startup", "bar_seconds": {"--help": 1.0, "score": 3.0},
-        "seconds": {name: round(value, 2) for name, value in seconds.items()},
+        "benchmark": "startup",
+        "bars": [
+            bar("`spellonce --help`", seconds["--help"], "at most", 1, "s"),
+            bar("`spellonce score` on a short text", seconds["score"], "at most", 3, "s"),
+        ],
     }))  # fmt: skip
 
 

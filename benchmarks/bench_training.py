@@ -17,7 +17,14 @@ import json
 from collections.abc import Callable
 
 import torch
-from common import in_own_process, made_up_lexicon, made_up_text, take_turns
+from common import (
+    bar,
+    in_own_process,
+    made_up_lexicon,
+    made_up_text,
+    make_network,
+    take_turns,
+)
 from torch import nn
 from torch.nn import functional
 
@@ -92,9 +99,8 @@ def plain_step(lexicon: Lexicon) -> tuple[Callable[[], None], int]:
 
 def our_step(lexicon: Lexicon, name: str, *settings: str) -> tuple[Callable[[], None], int]:
     recipe = recipes.override(recipes.get(name), settings)
-    network = recipes.build_model(recipe, lexicon)
-    network.initialise(0, lexicon)
     ids = made_up_text(len(lexicon.types), 200_000)
+    network = make_network(recipe, lexicon, ids)
     trainer = Trainer(recipe, network, lexicon, ids, seed=0, plan=Plan.of(1000))
     return lambda: trainer.step(lexicon=False), trainer.rails.window(0, 0).n_tokens
 
@@ -137,19 +143,24 @@ def main() -> None:
             step()
         print(json.dumps({"peak_rss_mb": runtime.peak_rss_mb()}))
         return
-    names = ["plain", "full", "full, split softmax", "full-small"]
+    names = ["plain", "full", "full, split softmax", "full-small", "cpu"]
     made = {name: make(name, lexicon) for name in names}
     seconds = take_turns({name: step for name, (step, _) in made.items()}, arguments.steps)
     speed = {name: made[name][1] / seconds[name] for name in names}
     rate = matrix_rate()
+    memory = {name: in_own_process(__file__, "--memory", name)["peak_rss_mb"] for name in names}
     print(json.dumps({
         "benchmark": "training",
         "tokens_per_second": {name: round(value, 1) for name, value in speed.items()},
-        "ratio": {name: round(speed[name] / speed["plain"], 2) for name in names},
-        "bar_ratio": {"full": 1.15, "full, split softmax": 1.6},
-        "peak_rss_mb": {
-            name: in_own_process(__file__, "--memory", name)["peak_rss_mb"] for name in names
-        },
+        "peak_rss_mb": memory,
+        "bars": [
+            bar("tokens/s of `full`, of the plain reference's", speed["full"] / speed["plain"],
+                "at least", 1.15, "×"),
+            bar("tokens/s of `full` with a split softmax, of the plain reference's",
+                speed["full, split softmax"] / speed["plain"], "at least", 1.6, "×"),
+            bar("memory of `full`, of the plain reference's", memory["full"] / memory["plain"],
+                "at most", 0.5, "×"),
+        ],
         "gflops_of_a_large_product": round(rate),
         "share_of_it": {
             name: round(speed[name] * flops_per_token(N_LEXEMES) / 1e9 / rate, 2)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: taking turns, memory of a process of its own, made-up lexicons."""
+"""What the benchmarks share: bars, taking turns, memory of a process of its own, made-up text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,21 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command line does
 import numpy as np
 from numpy.typing import NDArray
 
+from spellonce import recipes
 from spellonce.lexicon import N_SPECIAL, Alphabet, Lexicon
+from spellonce.mixture import count_all
+from spellonce.network import Network
+from spellonce.recipes import Recipe
+from spellonce.systems import SYSTEMS
+
+
+def bar(what: str, value: float, relation: str, limit: float, unit: str = "") -> dict[str, Any]:
+    """A figure that must be `at least` or `at most` something."""
+    met = value >= limit if relation == "at least" else value <= limit
+    return {
+        "what": what, "value": round(value, 3), "unit": unit, "relation": relation, "limit": limit,
+        "met": met,
+    }  # fmt: skip
 
 
 def take_turns(runs: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
@@ -63,3 +77,13 @@ def made_up_text(n_types: int, n_tokens: int, seed: int = 0) -> NDArray[np.int32
     weights = 1 / (np.arange(1, n_types - N_SPECIAL + 1) + 2.7) ** 1.07
     cumulative = np.cumsum(weights / weights.sum())
     return (N_SPECIAL + np.searchsorted(cumulative, rng.random(n_tokens))).astype(np.int32)
+
+
+def make_network(recipe: Recipe, lexicon: Lexicon, text: NDArray[np.int32]) -> Network:
+    """The network of a recipe that reads words, with what it counts in a text."""
+    counted = None
+    if SYSTEMS[recipe.system].is_counted:
+        counted = count_all(text, lexicon, recipe.ngrams)
+    network = recipes.build_model(recipe, lexicon, None, counted)
+    network.initialise(0, lexicon)
+    return network

@@ -1,18 +1,82 @@
-"""Runs every benchmark in a process of its own and prints their JSON, one line each.
+"""Runs benchmarks, each in a process of its own, and writes what they found.
 
-Benchmarks that need a corpus look for it under $SPELLONCE_DATA and say so when it is absent.
+    python benchmarks/run.py [NAME …] [--out docs]
+
+`performance.json` keeps the latest figures of each benchmark, with machine and commit;
+`performance.md` and `.svg` are made from it. Benchmarks that need a corpus look for it under
+`$SPELLONCE_DATA` and say so when it is absent.
 """
 
 from __future__ import annotations
 
+import argparse
+import datetime
+import json
+import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import report
+import torch
+
+HERE = Path(__file__).parent
+
+
+def machine() -> dict[str, Any]:
+    """What figures of speed depend on."""
+    info = Path("/proc/cpuinfo")
+    names = [
+        line.partition(":")[2].strip()
+        for line in (info.read_text().splitlines() if info.is_file() else [])
+        if line.startswith("model name")
+    ]
+    return {
+        "cpu": names[0] if names else platform.processor(), "cores": os.cpu_count(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "system": platform.system(), "python": platform.python_version(),
+        "torch": torch.__version__, "numpy": np.__version__,
+    }  # fmt: skip
+
+
+def commit() -> str:
+    """What was measured."""
+    found = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=HERE, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return found.stdout.strip() or "unknown"
 
 
 def main() -> int:
-    scripts = sorted(Path(__file__).parent.glob("bench_*.py"))
-    return max(subprocess.run([sys.executable, str(s)], check=False).returncode for s in scripts)
+    scripts = {p.stem.removeprefix("bench_"): p for p in sorted(HERE.glob("bench_*.py"))}
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name", nargs="*", choices=[*scripts, []])
+    parser.add_argument("--out", type=Path, default=HERE.parent / "docs")
+    arguments = parser.parse_args()
+    path = arguments.out / "performance.json"
+    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    failed = False
+    for name in arguments.name or scripts:
+        done = subprocess.run(
+            [sys.executable, str(scripts[name])], stdout=subprocess.PIPE, text=True, check=False
+        )
+        if done.returncode:
+            print(f"{name} failed", file=sys.stderr)
+            failed = True
+            continue
+        result = json.loads(done.stdout.strip().split("\n")[-1])
+        print(json.dumps(result), flush=True)
+        if "skipped" not in result:
+            today = datetime.date.today().isoformat()
+            found[name] = {**result, "date": today, "commit": commit(), "machine": machine()}
+    found = {name: found[name] for name in scripts if name in found}
+    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    report.write(found, scripts, arguments.out)
+    return int(failed)
 
 
 if __name__ == "__main__":

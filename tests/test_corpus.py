@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from spellonce import corpus, encoding, lexicon
 from spellonce.errors import DataError, RunError
 from spellonce.lexicon import Alphabet, Spellings
-from spellonce.text import EOS, TextFormat
+from spellonce.text import EOS, TextFormat, training_tokens
 
 TEXT = "the cat saw the dog .\n\na ĳ dog saw <unk> ĳsland ◇ the\nend"
 SPACES = TextFormat("spaces", unk="<unk>")
@@ -74,6 +74,24 @@ def test_encoding_flushes_in_blocks(tmp_path: Path) -> None:
     ids = encoding.open_ids(tmp_path / "ids")
     assert encoded.n_tokens == len(ids) == 350_000
     assert np.bincount(ids).tolist() == [0, *[70_000] * 5]
+
+
+WHITE = st.lists(st.sampled_from(["ab", "(", ",⇹", "\u0301", "<unk>", " ", "\n", "\t", "\xa0"]))
+
+
+@pytest.mark.parametrize("fmt", [SPACES, TextFormat(), TextFormat(unk="<unk>")], ids=str)
+@given(blocks=st.lists(st.one_of(WHITE.map("".join), st.text(max_size=40)), max_size=3))
+def test_any_blocks_are_numbered_as_their_tokens(fmt: TextFormat, blocks: list[str]) -> None:
+    for remembered in (1 << 20, 5):
+        numbering = encoding.Numbering(fmt)
+        types: list[str] = []
+        for block in blocks:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(encoding, "_REMEMBERED", remembered)
+                new, ids = numbering.read(block)
+            types += new
+            assert [types[i] for i in ids] == training_tokens(block, fmt)
+        assert len(types) == len(set(types))
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spellonce.mixture import neighbour_vectors
 from spellonce.ngrams import Ngrams, count
 
 V = 5
@@ -153,3 +155,22 @@ def test_it_survives_as_arrays_and_learns() -> None:
     p, _ = model.probabilities(text[:1000, None], np.full((2, 1), -1))
     bits = -np.log2(p[2:]).mean()
     assert 0.9 < bits < 1.1 < math.log2(50), "two continuations for each word"
+
+
+@pytest.mark.parametrize("width", [3, 8, 12])
+def test_first_embeddings_are_singular_vectors_of_mutual_information(width: int) -> None:
+    rng = np.random.default_rng(5)
+    n = 9
+    model = count(rng.integers(0, n, 400), n, order=2)
+    pairs = np.zeros((n, n))
+    for key, a in zip(model.orders[1].keys, model.orders[1].counts, strict=True):
+        pairs[key // n, key % n] = a
+    chance = pairs.sum(1, keepdims=True) * pairs.sum(0, keepdims=True) / pairs.sum()
+    information = np.log(np.maximum(pairs, 1e-300) / chance).clip(min=0)
+    u, s, _ = np.linalg.svd(np.concatenate([information.T, information], 1), full_matrices=False)
+    expected = (u * np.sqrt(s))[:, :width]
+    vectors = neighbour_vectors(model, width, torch.Generator().manual_seed(0)).double().numpy()
+    assert vectors.shape == (n, width)
+    scale = np.linalg.norm(vectors) / np.linalg.norm(expected)
+    np.testing.assert_allclose(vectors @ vectors.T, scale**2 * expected @ expected.T, atol=1e-6)
+    assert vectors.std() == pytest.approx(0.1 / 3**0.5, rel=0.03)

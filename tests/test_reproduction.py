@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import spellonce
 from spellonce.errors import ConfigError
 from spellonce.paper import experiments
 from spellonce.paper.experiments import EXPERIMENTS, Wish, plan
@@ -127,6 +128,18 @@ def test_asides_have_a_line_each(data: Path) -> None:
         assert name in report, name
 
 
+def test_a_curve_over_minutes(data: Path) -> None:
+    written = spellonce.reproduce(
+        "minutes", "out", datasets=["toy-de"], minutes=[0.15, 0.2], systems=["1gram"]
+    )
+    assert Path("out/minutes.svg") in written
+    rows = list(csv.DictReader(Path("out/minutes.csv").read_text().splitlines()))
+    assert [(row["system"], row["minutes"]) for row in rows] == [
+        ("1gram", "0.15"),
+        ("1gram", "0.2"),
+    ]
+
+
 def test_how_the_time_is_divided() -> None:
     wish = Wish(datasets=("x",), budget=3600.0, seeds=3)
     experiment = EXPERIMENTS["table1"](wish)
@@ -136,7 +149,10 @@ def test_how_the_time_is_divided() -> None:
     assert length is not None and length.budget == pytest.approx(3600 / 16 * 0.85)
     assert plan(experiment, Wish(each=60.0)) == Length(budget=60.0)
     assert plan(experiment, Wish()) is None
-    assert "16 trainings of 3 min 11 s each" in experiments._division(experiment, length)
+    assert "16 trainings of 3 min 11 s each" in experiments._division([length] * 16)
+    two = [Length(budget=300.0), Length(budget=900.0)]
+    assert "of 5 min or 15 min each" in experiments._division(two)
+    assert "about 23 min 32 s in all" in experiments._division(two)
     with pytest.raises(ConfigError, match="one of"):
         Wish(budget=1.0, each=1.0)
 
@@ -154,6 +170,8 @@ def test_how_the_time_is_divided() -> None:
         (["vocabulary", "--out", "out", "--systems", "hclm"], "hclm has no vocabulary", 2),
         (["samples", "--out", "out", "--systems", "full"], "samples has no use for --systems", 2),
         (["types-tokens", "--out", "out", "--each", "1m"], "has no use for --each", 2),
+        (["minutes", "--out", "out", "--each", "1m"], "has no use for --each", 2),
+        (["minutes", "--out", "out", "--minutes", "0"], "--minutes are above 0", 2),
         (["asides", "--out", "out", "--systems", "1gram"], "no aside is about 1gram", 2),
     ],
 )

@@ -696,6 +696,29 @@ def test_the_lexeme_lm_learns_beside_counts_as_if_alone() -> None:
         assert float(beside[name].abs().sum()) > 0, name
 
 
+def test_the_lexeme_lm_learns_what_counts_leave_to_say() -> None:
+    """`complement`: the gradient is that of the mixture, by plain differentiation."""
+    mixed = make("mixed")
+    assert isinstance(mixed, TwoLevel) and mixed.mixture is not None
+    mixed.mixture.config = NgramConfig(complement=1.0)
+    trainer = make_trainer("mixed", mixed)
+    window, names = trainer.rails.window(0, 0), ["lm.table.weights.0", "lm.layers.0.weight_hh"]
+    parameters = [trainer.parameters[name] for name in names]
+    nats, _ = mixed.window_nats(window, trainer.spellings, trainer.state, None)
+    assert nats.aside is not None
+    found = torch.autograd.grad(nats.aside, parameters)
+    inputs, targets = torch.from_numpy(window.inputs), torch.from_numpy(window.targets)
+    counted = mixed.mixture.window(trainer.state[-1][0], inputs, targets)
+    hidden, _ = mixed.lm(inputs, trainer.state[:-1])
+    h = hidden.states.flatten(0, 1)
+    log_probs = mixed.lm.table.log_probs(h)
+    each = -log_probs.gather(1, targets.flatten()[:, None])[:, 0]
+    plain = mixed.mixture.nats(each, h.detach(), *counted).sum()
+    torch.testing.assert_close(nats.lm, plain)
+    for mine, theirs in zip(found, torch.autograd.grad(plain, parameters), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
 def test_spellings_are_counted_word_by_word() -> None:
     lexicon = make_lexicon()
     counted = count_all(TYPES, lexicon, NgramConfig(order=2, spelling_order=3))

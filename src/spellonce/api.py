@@ -74,17 +74,21 @@ def train(
         raise ConfigError("nothing to train on: name text files or a --dataset")
     seconds = _seconds(budget)
     from spellonce import corpus, recipes, training
-    from spellonce.preparation import Length
+    from spellonce.preparation import Length, means_of, means_of_run
+    from spellonce.runs import RunFolder
 
-    chosen = None
-    if recipe is not None or settings:
-        chosen = recipes.override(recipes.get(recipe or "small"), settings)
+    recipes.override(recipes.get(recipe or "small"), settings)  # what is wrong is said at once
     data = None
     if dataset is not None:
         data = corpus.find_dataset(dataset)
     elif named:
         data = corpus.open_files([Path(name) for name in named])
     length = Length(steps, seconds) if (steps, seconds) != (None, None) else None
+    chosen = None
+    if recipe is not None or settings:
+        run = RunFolder(Path(out))
+        means = means_of_run(run) if resume and run.started else means_of(data, length)
+        chosen = recipes.override(recipes.get(recipe or "small", means), settings)
     return training.train(
         data, chosen, Path(out), seed=seed, length=length, resume=resume, force=force,
         device=device, threads=threads, tensorboard=tensorboard, reporter=reporter, started=started,
@@ -112,6 +116,7 @@ def reproduce(
     systems: Sequence[str] = (),
     sizes: Sequence[int] = (),
     seeds: int = 1,
+    minutes: Sequence[float] = (),
     device: str | None = None,
     threads: int | None = None,
 ) -> list[Path]:
@@ -122,7 +127,8 @@ def reproduce(
 
     wish = Wish(
         datasets=tuple(datasets), size=size, systems=tuple(systems), sizes=tuple(sizes),
-        seeds=seeds, budget=_seconds(budget), each=_seconds(each), steps=steps,
+        seeds=seeds, minutes=tuple(minutes), budget=_seconds(budget),
+        each=_seconds(each), steps=steps,
         command=f"spellonce.reproduce({experiment!r}, …)",
     )  # fmt: skip
     return run_experiment(

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +25,12 @@ from spellonce import lexicon as lexicons
 from spellonce.corpus import BLOCK, Source
 from spellonce.errors import DataError
 from spellonce.lexicon import Lexicon
-from spellonce.text import TextFormat, training_tokens
+from spellonce.text import EOS, TextFormat, chunks, training_tokens
 
 _WORTH_IT = 4
 """Texts of fewer blocks are done before other processes would have started."""
+_REMEMBERED = 1 << 24
+"""Characters of chunks that a process remembers before it begins anew."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +56,67 @@ class _Numbers(dict[str, int]):
         return number
 
 
-def number(block: str, fmt: TextFormat) -> tuple[list[str], NDArray[np.int32]]:
-    """The different tokens of a block of lines, and the block in their numbers.
+class Numbering:
+    """Numbers the tokens of a text that comes in blocks of lines.
 
-    >>> number("a b\\na\\n", TextFormat())[0], number("a b\\na\\n", TextFormat())[1].tolist()
-    (['a', 'b', '\\n'], [0, 1, 2, 0, 2])
+    Only chunks that are new are tokenized; most of them come many times.
+
+    >>> numbering = Numbering(TextFormat())
+    >>> [(new, ids.tolist()) for new, ids in map(numbering.read, ["a b\\n", "b.\\na\\n"])]
+    [(['\\n', 'a', 'b'], [1, 2, 0]), (['⇹.'], [2, 3, 0, 1, 0])]
     """
-    numbers = _Numbers()
-    tokens = training_tokens(block, fmt)
-    ids = np.fromiter(map(numbers.__getitem__, tokens), np.int32, len(tokens))
-    return list(numbers), ids
+
+    def __init__(self, fmt: TextFormat) -> None:
+        self._fmt = fmt
+        self._types = _Numbers({EOS: 0})
+        self._told = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        """Knows no chunk but EOS. The tokens of one are `tokens[start : start + length]`."""
+        self._chunks, self._n_chars = _Numbers({EOS: 0}), 0
+        self._tokens = np.zeros(1, dtype=np.int32)
+        self._starts, self._lengths = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
+
+    def read(self, block: str) -> tuple[list[str], NDArray[np.int32]]:
+        """(types that are new, the tokens of the block in numbers)."""
+        if self._n_chars > _REMEMBERED:
+            self._forget()
+        parts = chunks(block, self._fmt)
+        places = np.fromiter(map(self._chunks.__getitem__, parts), np.int64, len(parts))
+        self._take_up(list(islice(self._chunks, len(self._starts), None)))
+        new = list(islice(self._types, self._told, None))
+        self._told += len(new)
+        lengths = self._lengths[places]
+        shift = np.repeat(self._starts[places] - (np.cumsum(lengths) - lengths), lengths)
+        return new, self._tokens[shift + np.arange(len(shift))]
+
+    def _take_up(self, new: list[str]) -> None:
+        """Tokenizes chunks."""
+        if not new:
+            return
+        lines = EOS.join(new)
+        self._n_chars += len(lines)
+        tokens = [*training_tokens(lines, self._fmt), EOS]
+        numbers = np.fromiter(map(self._types.__getitem__, tokens), np.int32, len(tokens))
+        ends = np.flatnonzero(numbers == 0)
+        starts = np.concatenate([[0], ends[:-1] + 1])
+        self._starts = np.concatenate([self._starts, starts + len(self._tokens)])
+        self._lengths = np.concatenate([self._lengths, ends - starts])
+        self._tokens = np.concatenate([self._tokens, numbers])
+
+
+_numbering: Numbering
+"""Of a process that is one of several."""
+
+
+def _begin(fmt: TextFormat) -> None:
+    global _numbering
+    _numbering = Numbering(fmt)
+
+
+def _read(block: str) -> tuple[int, list[str], NDArray[np.int32]]:
+    return os.getpid(), *_numbering.read(block)
 
 
 def encode(
@@ -99,12 +153,15 @@ def encode(
     if source.n_bytes() < _WORTH_IT * BLOCK:
         processes = 1
     with path.open("wb") as out:
-        for types, ids in _numbered(blocks(), fmt, processes):
-            own = np.fromiter(map(numbers.__getitem__, types), np.int32, len(types))
+        own: dict[int, NDArray[np.int32]] = {}  # what each process calls 0, 1, 2, …
+        for process, new, ids in _numbered(blocks(), fmt, processes):
+            known = own.get(process, np.zeros(0, dtype=np.int32))
+            more = np.fromiter(map(numbers.__getitem__, new), np.int32, len(new))
+            mine = own[process] = np.concatenate([known, more])
             if len(numbers) > len(counts):
                 counts = np.concatenate([counts, np.zeros(len(numbers), dtype=np.int64)])
-            counts[own] += np.bincount(ids, minlength=len(types))
-            out.write(own[ids].astype("<i4").tobytes())
+            counts[mine] += np.bincount(ids, minlength=len(mine))
+            out.write(mine[ids].astype("<i4").tobytes())
             n_tokens += len(ids)
             progress(n_bytes)
     if not has_words:
@@ -123,19 +180,23 @@ def encode(
 
 def _numbered(
     blocks: Iterator[str], fmt: TextFormat, processes: int
-) -> Iterator[tuple[list[str], NDArray[np.int32]]]:
-    """`number` of every block, in their order; not many of them are in memory at a time."""
+) -> Iterator[tuple[int, list[str], NDArray[np.int32]]]:
+    """(process, types that are new to it, the block in its numbers) of every block, in their order.
+
+    Not many of them are in memory at a time.
+    """
     if processes < 2:
-        yield from (number(block, fmt) for block in blocks)
+        numbering = Numbering(fmt)
+        yield from ((0, *numbering.read(block)) for block in blocks)
         return
     # Not multiprocessing's own pool: its spawned processes run the caller's script again, and its
     # forked ones are not safe beside the threads of torch.
     from loky import ProcessPoolExecutor  # type: ignore[import-untyped]
 
-    with ProcessPoolExecutor(processes) as pool:
-        waiting: deque[Future[tuple[list[str], NDArray[np.int32]]]] = deque()
+    with ProcessPoolExecutor(processes, initializer=_begin, initargs=(fmt,)) as pool:
+        waiting: deque[Future[tuple[int, list[str], NDArray[np.int32]]]] = deque()
         for block in blocks:
-            waiting.append(pool.submit(number, block, fmt))
+            waiting.append(pool.submit(_read, block))
             if len(waiting) > processes + 1:
                 yield waiting.popleft().result()
         while waiting:

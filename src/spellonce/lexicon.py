@@ -10,8 +10,9 @@ such a character too, so nothing is ever mistaken for the placeholder.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -229,13 +230,12 @@ def build(
     alphabet = Alphabet(sorted(frequent, key=lambda c: (-char_counts[c], c)))
     kept = sum(char_counts[c] for c in alphabet.chars)
 
-    counts: dict[str, int] = {}
-    renamed: list[str] = []
-    for word, count in raw_counts.items():
-        renamed.append(word if word == EOS else alphabet.replace(word))
-        counts[renamed[-1]] = counts.get(renamed[-1], 0) + count
+    renamed = _with_other(list(raw_counts), char_counts.keys() - set(alphabet.chars))
+    counts: dict[str, int] = dict.fromkeys(renamed, 0)
+    for word, count in zip(renamed, raw_counts.values(), strict=True):
+        counts[word] += count
     special = [counts.pop(UNSPELLED, 0), counts.pop(EOS, 0)]
-    words = sorted(counts, key=lambda w: (-counts[w], w))
+    words = sorted(sorted(counts), key=counts.__getitem__, reverse=True)
     n_words = len(words) if vocab_size is None else min(len(words), max(vocab_size - 1, 0))
     lexicon = Lexicon(
         alphabet=alphabet,
@@ -247,6 +247,20 @@ def build(
     type_ids = np.fromiter((ids[word] for word in renamed), np.int32, len(renamed))
     n_spelled = sum(char_counts.values())
     return Build(lexicon, type_ids, n_spelled - kept, n_spelled)
+
+
+def _with_other(words: list[str], chars: Set[str]) -> list[str]:
+    """Words with ◇ for some characters, all at once; EOS stays.
+
+    >>> _with_other(["naïve", EOS, "né", ""], {"ï"})
+    ['na◇ve', '\\n', 'né', '']
+    """
+    if not chars:
+        return words
+    lines = EOS.join("" if word == EOS else word for word in words)
+    class_of = "".join(map(re.escape, sorted(chars)))
+    renamed = re.sub(f"[{class_of}]", OTHER, lines).split(EOS)
+    return [EOS if old == EOS else new for old, new in zip(words, renamed, strict=True)]
 
 
 def escape(word: str) -> str:

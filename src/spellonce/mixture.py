@@ -3,8 +3,8 @@ character by character.
 
 λ is a logistic unit on the LSTM's state and on the kind of context that the counts have: how much
 of what came before was seen together, and how often. It is learned with everything else, from what
-the counts say of a word when its own occurrence is left out. The lexeme LM is trained as if it were
-alone; the speller is trained as what the counts leave to say.
+the counts say of a word when its own occurrence is left out. The speller is trained as what the
+counts leave to say; the lexeme LM too, or as if it were alone, or anything between (`complement`).
 
     N positions, T window, B rails, L steps, D width, V lexemes, A symbols
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -37,11 +37,18 @@ class NgramConfig:
     """Characters in the longest n-grams of spellings."""
     max_tokens: int = 20_000_000
     """No more of the training text is counted."""
+    complement: float = 0.0
+    """How far the lexeme LM is trained for the mixture (1) and not as if it were alone (0)."""
+
+    embeddings: bool = False
+    """Whether lexemes that have the same neighbours start with like embeddings."""
 
     def __post_init__(self) -> None:
         for name in ("order", "spelling_order", "max_tokens"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"ngrams.{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.complement <= 1:
+            raise ConfigError(f"complement must be between 0 and 1, got {self.complement}")
 
 
 @dataclass(frozen=True)
@@ -123,14 +130,42 @@ class _Gate(nn.Module):
         return self._mix(log_probs, counts, hidden[:, None], kinds)
 
     def _mix(self, log_probs: Tensor, counts: Tensor, hidden: Tensor, kinds: Tensor) -> Tensor:
-        logit = self.gate(hidden)[..., 0] + self.trust[kinds]
+        logit = self._logit(hidden, kinds)
         return torch.logaddexp(
             functional.logsigmoid(-logit) + log_probs, functional.logsigmoid(logit) + counts.log()
         )
 
+    def _logit(self, hidden: Tensor, kinds: Tensor) -> Tensor:
+        """Of λ."""
+        return cast(Tensor, self.gate(hidden)[..., 0] + self.trust[kinds])
+
 
 class TextMixture(_Gate):
     """Beside a lexeme LM."""
+
+    def __init__(self, model: Ngrams, n_vector: int, config: NgramConfig) -> None:
+        super().__init__(model, n_vector)
+        self.config = config
+
+    def embeddings(self, generator: torch.Generator) -> Tensor:
+        """Embeddings to start from: words with the same neighbours have like ones.  (V, D)"""
+        return neighbour_vectors(self.ngrams, self.gate.in_features, generator)
+
+    def share(
+        self,
+        lstm_nats: Tensor,
+        hidden: Tensor,
+        p: NDArray[np.float64],
+        kinds: NDArray[np.int64],
+    ) -> Tensor:
+        """How much each word is to count in the training of the lexeme LM.  (N,), (N, D) → (N,)
+
+        The gradient of the mixture's nats is that of the LSTM's, times the LSTM's part in it.
+        """
+        logit = self._logit(hidden, torch.from_numpy(kinds).to(hidden.device))
+        mixed = self.nats(lstm_nats, hidden, p, kinds)
+        part = (functional.logsigmoid(-logit) - lstm_nats + mixed).exp()
+        return 1 - self.config.complement * (1 - part)
 
     def zero_history(self, n_rails: int) -> Tensor:
         """What was read before anything was: (reach, B)."""
@@ -179,3 +214,29 @@ class SpellingMixture(_Gate):
         wanted = targets.clamp_min(0).cpu().numpy()  # what is not scored may be anything
         p, kinds = self.ngrams.probabilities(wanted, before, left_out=torch.is_grad_enabled())
         return p, kinds, np.concatenate([history, symbols])[len(symbols) :]
+
+
+def neighbour_vectors(model: Ngrams, width: int, generator: torch.Generator) -> Tensor:
+    """A vector for each word, from the words that stand before and after it.  (V, D)
+
+    The left singular vectors of positive pointwise mutual information (Levy & Goldberg 2014), by
+    randomised subspace iteration (Halko et al. 2011), as large as embeddings usually start.
+    """
+    n, pairs = model.n_words, model.orders[1]
+    before, word = torch.from_numpy(pairs.keys // n), torch.from_numpy(pairs.keys % n)
+    together = torch.from_numpy(pairs.counts).double()
+    total = together.sum()
+    alone = [together.new_zeros(n).index_add_(0, place, together) for place in (before, word)]
+    information = (together * total / (alone[0][before] * alone[1][word])).log().clamp_min(0)
+    places = torch.cat([torch.stack([word, before]), torch.stack([before, n + word])], 1)
+    values = information.float().repeat(2)
+    matrix = torch.sparse_coo_tensor(places, values, (n, 2 * n), check_invariants=True).coalesce()
+    turned = matrix.t().coalesce()
+    k = min(width + 10, n)
+    basis = torch.linalg.qr(matrix @ torch.randn(2 * n, k, generator=generator)).Q
+    for _ in range(2):
+        basis = torch.linalg.qr(matrix @ torch.linalg.qr(turned @ basis).Q).Q
+    u, s, _ = torch.linalg.svd(turned.mm(basis).T, full_matrices=False)
+    vectors = torch.zeros(n, width)
+    vectors[:, : min(k, width)] = (basis @ u * s.sqrt())[:, :width]
+    return vectors * (0.1 / 3**0.5 / vectors.std().clamp_min(1e-9))

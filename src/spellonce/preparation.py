@@ -14,7 +14,7 @@ from spellonce.corpus import Dataset, Segment, Source
 from spellonce.errors import ConfigError, DataError, RunError
 from spellonce.lexicon import Lexicon
 from spellonce.progress import Reporter
-from spellonce.recipes import Recipe
+from spellonce.recipes import Means, Recipe
 from spellonce.runs import FORMAT, RunFolder, write_atomically
 from spellonce.text import TextFormat
 from spellonce.units import Units
@@ -39,6 +39,18 @@ class Length:
         if self.steps is not None:
             return f"--steps {self.steps}"
         return "its recipe's" if self.budget is None else f"--budget {self.budget:g}s"
+
+
+def means_of(dataset: Dataset | None, length: Length | None) -> Means:
+    """What a new run has to train with."""
+    n_bytes = None if dataset is None else dataset.split("train").n_bytes()
+    return Means(None if length is None else length.budget, n_bytes)
+
+
+def means_of_run(run: RunFolder) -> Means:
+    """What a run began with."""
+    config = run.read_config()
+    return Means(config["length"]["budget"], config["data"]["train_bytes"])
 
 
 def prepare(

@@ -107,6 +107,16 @@ class Recipe:
         ]
 
 
+@dataclass(frozen=True)
+class Means:
+    """What there is to train with. A recipe may depend on it."""
+
+    seconds: float | None = None
+    """The budget, if there is one."""
+    n_bytes: int | None = None
+    """The size of the training text, if it is known."""
+
+
 def full() -> Recipe:
     """The paper's model at the paper's size."""
     return Recipe("full", "the paper's model at the paper's size (made for a GPU)")
@@ -296,7 +306,18 @@ def full_transformer_small() -> Recipe:
     )
 
 
-def _all() -> dict[str, Callable[[], Recipe]]:
+def cpu(means: Means) -> Recipe:
+    """The best known use of some minutes on two cores."""
+    small = ablation(full_small(), "mixed")
+    return replace(
+        small,
+        name="cpu",
+        about="the best known use of a --budget on two CPU cores; sizes follow it and the text",
+        objective=replace(small.objective, spell_rare=20),
+    )
+
+
+def _all(means: Means) -> dict[str, Callable[[], Recipe]]:
     made: list[Callable[[], Recipe]] = [full, full_small]
     for base in (full, full_small):
         made += [partial(ablation, base(), system) for system in _ABLATIONS]
@@ -305,6 +326,7 @@ def _all() -> dict[str, Callable[[], Recipe]]:
         made += [base, partial(with_cache, base())]
     made += [full_transformer, full_transformer_small]
     made += [partial(strong_norm, full()), partial(strong_norm, full_small())]
+    made += [partial(cpu, means)]
     return {make().name: make for make in made}
 
 
@@ -313,12 +335,12 @@ _SHORT = {"small": "full-small"}
 
 def names() -> list[str]:
     """All recipes."""
-    return list(_all())
+    return list(_all(Means()))
 
 
-def get(name: str) -> Recipe:
+def get(name: str, means: Means = Means()) -> Recipe:  # noqa: B008 (it is frozen)
     """The recipe of that name."""
-    recipes = _all()
+    recipes = _all(means)
     try:
         return recipes[_SHORT.get(name, name)]()
     except KeyError:

@@ -24,7 +24,8 @@ def prepare(device: str = "cpu", threads: int | None = None) -> torch.device:
     if threads is not None and threads != torch.get_num_threads():
         torch.set_num_threads(threads)
     # Bit-identical runs are promised on the CPU; elsewhere an operation may have no such version.
-    torch.use_deterministic_algorithms(True, warn_only=not device.startswith("cpu"))
+    # (torch.use_deterministic_algorithms does the same, and loads a compiler on top of it.)
+    torch.set_deterministic_debug_mode("error" if device.startswith("cpu") else "warn")
     # Nothing here reads memory that it has not written, and filling it first is not free.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:

@@ -27,18 +27,29 @@ class _SumOfNats(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        targets: Tensor,
+        share: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        gradients = torch.empty_like(hidden), torch.zeros_like(weight), torch.zeros_like(bias)
-        nats = _blockwise(hidden, weight, bias, targets, gradients)
-        ctx.save_for_backward(*gradients)
+        fill = torch.empty_like if len(hidden) else torch.zeros_like
+        gradients = torch.empty_like(hidden), fill(weight), torch.zeros_like(bias)
+        nats = _blockwise(hidden, weight, bias, targets, share, gradients)
+        ctx.gradients = gradients
         ctx.mark_non_differentiable(nats)
-        return nats.sum(), nats
+        return _sum(nats, share), nats
 
     @staticmethod
-    def backward(ctx: Any, d_sum: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        d_hidden, d_weight, d_bias = ctx.saved_tensors
-        return d_hidden * d_sum, d_weight * d_sum, d_bias * d_sum, None
+    def backward(ctx: Any, d_sum: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        # In place, and given away: a gradient as large as the table is not copied. Once only.
+        gradients, ctx.gradients = ctx.gradients, None
+        return *(gradient.mul_(d_sum) for gradient in gradients), None, None
+
+
+def _sum(nats: Tensor, share: Tensor | None) -> Tensor:
+    return nats.sum() if share is None else nats @ share
 
 
 def _blockwise(
@@ -46,6 +57,7 @@ def _blockwise(
     weight: Tensor,
     bias: Tensor,
     targets: Tensor,
+    share: Tensor | None,
     gradients: tuple[Tensor, Tensor, Tensor] | None,
 ) -> Tensor:
     """Nats of each target, block by block; fills in the gradients of their sum where wanted.
@@ -58,28 +70,33 @@ def _blockwise(
     nats = hidden.new_empty(n)
     buffer = hidden.new_empty(rows, v)
     for start in range(0, n, rows):
-        h = hidden[start : start + rows]
+        block = slice(start, start + rows)
+        h = hidden[block]
         logits = buffer[: len(h)]  # (rows, V)
         torch.addmm(bias, h, weight.T, out=logits)
-        target = targets[start : start + rows, None]
+        target = targets[block, None]
         target_logit = logits.gather(1, target)
         peak = logits.amax(1, keepdim=True)
         total = logits.sub_(peak).exp_().sum(1, keepdim=True)
-        nats[start : start + rows] = (total.log() + peak - target_logit)[:, 0]
+        nats[block] = (total.log() + peak - target_logit)[:, 0]
         if gradients is not None:
             d_hidden, d_weight, d_bias = gradients
             d_logits = logits.div_(total)
             d_logits.scatter_add_(1, target, -torch.ones_like(target_logit))
-            torch.mm(d_logits, weight, out=d_hidden[start : start + rows])
-            d_weight.addmm_(d_logits.T, h)
+            if share is not None:
+                d_logits.mul_(share[block, None])
+            torch.mm(d_logits, weight, out=d_hidden[block])
+            d_weight.addmm_(d_logits.T, h, beta=float(start > 0))  # the first block fills it
             d_bias += d_logits.sum(0)
     return nats
 
 
 def sum_of_nats(
-    hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor
+    hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, share: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """(differentiable sum, nats of each): −log softmax(hidden·weightᵀ + bias)[target].
+
+    `share` (N,): how much each counts in the sum.
 
     >>> h, w, b = torch.zeros(3, 2), torch.zeros(4, 2), torch.zeros(4)
     >>> total, nats = sum_of_nats(h, w, b, torch.tensor([0, 1, 2]))
@@ -87,9 +104,10 @@ def sum_of_nats(
     True
     """
     if torch.is_grad_enabled():
-        return cast(tuple[Tensor, Tensor], _SumOfNats.apply(hidden, weight, bias, targets))  # type: ignore[no-untyped-call]
-    nats = _blockwise(hidden, weight, bias, targets, None)
-    return nats.sum(), nats
+        summed = _SumOfNats.apply(hidden, weight, bias, targets, share)  # type: ignore[no-untyped-call]
+        return cast(tuple[Tensor, Tensor], summed)
+    nats = _blockwise(hidden, weight, bias, targets, share, None)
+    return _sum(nats, share), nats
 
 
 class LexemeTable(nn.Module):
@@ -126,6 +144,12 @@ class LexemeTable(nn.Module):
                 ):
                     bias.copy_(part - part.logsumexp(0))
 
+    @torch.no_grad()
+    def start_from(self, embeddings: Tensor) -> None:
+        """Takes embeddings (V, D) for its own; what stands for tails stays."""
+        for weight, part in zip(self.weights, self._parts(embeddings), strict=True):
+            weight[: len(part)] = part
+
     def _parts(self, rows: Tensor) -> list[Tensor]:
         return [rows[a:b] for a, b in pairwise(self.bounds)]
 
@@ -154,7 +178,10 @@ class LexemeTable(nn.Module):
             rows = nn.functional.embedding(flat, self.weights[0])
         else:
             members = self._members(flat)
-            picked = [nn.functional.embedding(row, self.weights[i]) for i, _, row in members]
+            # Sparse: what a few rows add to the gradient of a tail is not to be as large as it.
+            picked = [
+                nn.functional.embedding(row, self.weights[i], sparse=i > 0) for i, _, row in members
+            ]
             order = torch.cat([place for _, place, _ in members])
             found = torch.cat(picked)
             rows = torch.empty_like(found).index_copy(0, order, found)
@@ -168,25 +195,31 @@ class LexemeTable(nn.Module):
         return bias.index_fill(0, torch.tensor(banned, device=bias.device), float("-inf"))
 
     def nats(
-        self, hidden: Tensor, targets: Tensor, banned: tuple[int, ...] = ()
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        banned: tuple[int, ...] = (),
+        share: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """(differentiable sum, nats of each): −log p(w | h).  hidden (N, D), targets (N,)
 
-        Banned lexemes, of the head, have no probability, and the others all of it.
+        Banned lexemes, of the head, have no probability, and the others all of it. `share` (N,):
+        how much each counts in the sum.
         """
         head_bias = self._head_bias(banned)
         if not self.n_tails:
-            return sum_of_nats(hidden, self.weights[0], head_bias, targets)
+            return sum_of_nats(hidden, self.weights[0], head_bias, targets, share)
         members = [member for member in self._members(targets) if member[0] > 0]
         in_head = targets.clone()
         for tail, place, _ in members:
             in_head[place] = self.bounds[1] + tail - 1
-        total, nats = sum_of_nats(hidden, self.weights[0], head_bias, in_head)
+        total, nats = sum_of_nats(hidden, self.weights[0], head_bias, in_head, share)
         nats = nats.clone()
         for tail, place, target in members:
             part, part_nats = sum_of_nats(
-                hidden[place], self.weights[tail], self.biases[tail], target
-            )
+                hidden[place], self.weights[tail], self.biases[tail], target,
+                None if share is None else share[place],
+            )  # fmt: skip
             total = total + part
             nats[place] += part_nats
         return total, nats

@@ -102,18 +102,14 @@ def buckets(lengths: NDArray[np.int64], n_smallest: int = 64) -> Iterator[NDArra
     [[2, 0, 3], [1]]
     """
     order = np.argsort(lengths, kind="stable")
+    rising = lengths[order]
     start = 0
     while start < len(order):
-        stop = start
-        shortest = lengths[order[start]]
-        while stop < len(order):
-            length = lengths[order[stop]]
-            n = stop - start + 1
-            if n > 1 and n * (length + 1) > _CELLS:
-                break
-            if n > n_smallest and length > shortest + max(1, shortest // 8):
-                break
-            stop += 1
+        shortest = int(rising[start])
+        alike = int(np.searchsorted(rising, shortest + max(1, shortest // 8), side="right"))
+        cells = np.arange(1, len(rising) - start + 1) * (rising[start:] + 1)
+        room = start + max(1, int(np.searchsorted(cells, _CELLS, side="right")))
+        stop = min(max(alike, start + n_smallest), room)
         yield order[start:stop]
         start = stop
 

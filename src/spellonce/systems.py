@@ -27,7 +27,7 @@ from spellonce.feedback import Feedback
 from spellonce.hclm import HCLM, Composer, HCLMConfig
 from spellonce.lexeme_lm import LexemeLM, LexemeLMConfig, LSTMStack
 from spellonce.lexicon import Lexicon
-from spellonce.mixture import Counted, SpellingMixture, TextMixture
+from spellonce.mixture import Counted, NgramConfig, SpellingMixture, TextMixture
 from spellonce.network import Network
 from spellonce.speller import OnlyAtTest, Speller, SpellerConfig, Unconditional, UnigramSpeller
 from spellonce.transformer_lm import TransformerConfig, TransformerLM
@@ -62,6 +62,8 @@ class Parts(Protocol):
     def hclm(self) -> HCLMConfig: ...
     @property
     def bpe(self) -> BPEConfig: ...
+    @property
+    def ngrams(self) -> NgramConfig: ...
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def mixed(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
         _lm(parts, lexicon),
         lexicon_speller=speller,
         novel_speller=speller,
-        mixture=TextMixture(material.counted.text, parts.lm.n_embed),
+        mixture=TextMixture(material.counted.text, parts.lm.n_embed, parts.ngrams),
     )
 
 

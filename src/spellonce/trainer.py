@@ -196,6 +196,9 @@ class Trainer:
         cursor.tally.lexemes += len(ids)
 
     def _clip(self) -> None:
+        for parameter in self.parameters.values():
+            if parameter.grad is not None and parameter.grad.is_sparse:  # read, but not predicted
+                parameter.grad = parameter.grad.to_dense()
         limit = self.recipe.training.clip
         groups = self._groups
         if not self.recipe.training.clip_separately:

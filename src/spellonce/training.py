@@ -195,7 +195,7 @@ class _Training:
         """Measures the speed of this machine and says how many steps fit into the budget."""
         self.reporter.status("measuring speed")
         trainer = self._trainer(Plan.of(10**9))
-        speed = measure_speed(trainer, min(max(0.1 * seconds, 1.0), 40.0))
+        speed = measure_speed(trainer, min(max(0.04 * seconds, 1.0), 20.0))
         per_step = speed.per_step(self.recipe.objective.lexicon_interval)
         evaluation, saving = self._seconds_after(trainer, seconds)
         if trainer.recipe.training.optimizer == "sgd" or trainer.recipe.training.evaluate_every:
@@ -253,7 +253,8 @@ class _Training:
                     board.add_scalar("valid_bpc", valid["bpc"], cursor.step)
                 self.reporter.status("training")
             if budget and cursor.step < total and budget.is_due(trainer.plan, cursor.step):
-                budget.after = sum(self._seconds_after(trainer, budget.seconds))
+                if trainer.plan.place(cursor.step) > 0.75:  # before, it would not change much
+                    budget.after = sum(self._seconds_after(trainer, budget.seconds))
                 spent = time.monotonic() - self.started
                 trainer.plan = budget.revise(trainer.plan, cursor.step, spent)
                 total = trainer.plan.total

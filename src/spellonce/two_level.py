@@ -139,6 +139,8 @@ class TwoLevel(Network):
             self.feedback.initialise(generator)
         if self.mixture is not None:
             self.mixture.initialise()
+            if self.mixture.config.embeddings:
+                self.lm.table.start_from(self.mixture.embeddings(generator))
 
     def zero_state(self, n_rails: int) -> State:
         """The state before anything was read."""
@@ -161,12 +163,11 @@ class TwoLevel(Network):
         before = state[-1]
         hidden, state = self._read(inputs, window.novel, spelled, state, generator)
         h = hidden.dropped.flatten(0, 1)
-        lm_nats, each = self.lm.table.nats(h, targets.flatten())  # (3)
-        aside = None
-        if self.mixture is not None:
-            aside = lm_nats - lm_nats.detach()  # of no size: the lexeme LM learns as if alone
-            p, kinds = self.mixture.window(before[0], inputs, targets)
-            lm_nats = self.mixture.nats(each.detach(), h.detach(), p, kinds).sum()
+        if self.mixture is None:
+            lm_nats, aside = self.lm.table.nats(h, targets.flatten())[0], None  # (3)
+        else:
+            counted = self.mixture.window(before[0], inputs, targets)
+            lm_nats, aside = self._mixed_nats(self.mixture, h, targets.flatten(), *counted)
         places = np.concatenate([window.novel, window.rare])
         types = np.concatenate([window.novel_types, window.targets.ravel()[window.rare]])
         if self.novel is None or not len(places):
@@ -175,6 +176,24 @@ class TwoLevel(Network):
         nats = as_speller(self.novel).nats(h, spellings.take(types), generator)  # (4)
         novel, rare = nats[: len(window.novel)].sum(), nats[len(window.novel) :].sum()
         return WindowNats(lm_nats, novel, hidden, rare if aside is None else aside + rare), state
+
+    def _mixed_nats(
+        self,
+        mixture: TextMixture,
+        hidden: Tensor,
+        targets: Tensor,
+        p: NDArray[np.float64],
+        kinds: NDArray[np.int64],
+    ) -> tuple[Tensor, Tensor]:
+        """(nats that the gate learns from, nothing in size that the lexeme LM learns from)."""
+        share = None
+        if mixture.config.complement:
+            with torch.no_grad():
+                each = self.lm.table.nats(hidden, targets)[1]
+                share = mixture.share(each, hidden, p, kinds)
+        alone, each = self.lm.table.nats(hidden, targets, share=share)
+        mixed = mixture.nats(each.detach(), hidden.detach(), p, kinds)
+        return mixed.sum(), alone - alone.detach()
 
     def _read(
         self,

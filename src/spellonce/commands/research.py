@@ -128,7 +128,8 @@ def compare(
 @app.command()
 def reproduce(
     experiment: Annotated[
-        str, typer.Argument(help="table1, vocabulary, mwc, samples, types-tokens or asides.")
+        str,
+        typer.Argument(help="table1, vocabulary, mwc, samples, types-tokens, asides or minutes."),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="For runs, tables and figures.")
@@ -149,6 +150,9 @@ def reproduce(
         str | None, typer.Option(metavar="N,N…", help="Sizes of the vocabulary.")
     ] = None,
     seeds: Annotated[int, typer.Option(help="Of full, no-reg and pure-bpe, in table1.")] = 1,
+    minutes: Annotated[
+        str | None, typer.Option(metavar="N,N…", help="Lengths of trainings, in minutes.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda, …")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
     as_json: JsonOption = False,
@@ -165,6 +169,7 @@ def reproduce(
     wish = experiments.Wish(
         datasets=tuple(dataset or ()), size=size, systems=_names(systems),
         sizes=tuple(_whole_number("--vocabulary", n) for n in _names(vocabulary)), seeds=seeds,
+        minutes=tuple(_whole_number("--minutes", n) for n in _names(minutes)),
         budget=seconds, each=seconds_each, steps=steps,
         command=f"spellonce {' '.join(shlex.quote(argument) for argument in sys.argv[1:])}",
     )  # fmt: skip

@@ -21,9 +21,9 @@ from spellonce.model import load
 from spellonce.paper import ngram_ranks, published, reports
 from spellonce.paper.markdown import plural
 from spellonce.paper.reports import Outcome, Report
-from spellonce.preparation import Length, check_agreement
+from spellonce.preparation import Length, check_agreement, means_of
 from spellonce.progress import Reporter
-from spellonce.recipes import Recipe
+from spellonce.recipes import Means, Recipe
 from spellonce.runs import RunFolder
 from spellonce.systems import SYSTEMS
 from spellonce.training import train
@@ -43,11 +43,14 @@ class Job:
     settings: tuple[str, ...] = ()
     """Changes of the recipe, as for `--set`."""
     seed: int = 0
+    length: Length | None = None
+    """How long, where not all are as long."""
 
-    def recipe(self, size: str) -> Recipe:
+    def recipe(self, size: str, means: Means) -> Recipe:
         """What is trained."""
-        name = self.system + ("-small" if size == "small" else "")
-        return recipes.override(recipes.get(name), self.settings)
+        is_sized = self.system != "cpu"
+        name = self.system + ("-small" if size == "small" and is_sized else "")
+        return recipes.override(recipes.get(name, means), self.settings)
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ class Wish:
     """Vocabulary sizes (lexemes, or merges), instead of the experiment's own choice."""
     seeds: int = 1
     """Seeds of the systems in `SEEDED`, in table1."""
+    minutes: tuple[float, ...] = ()
+    """Lengths of trainings, in the experiment of that name."""
     budget: float | None = None
     """Seconds for everything."""
     each: float | None = None
@@ -87,6 +92,8 @@ class Wish:
             raise ConfigError(f"--size must be {' or '.join(get_args(Size))}, not {self.size!r}")
         if sum(x is not None for x in (self.budget, self.each, self.steps)) > 1:
             raise ConfigError("give one of --budget, --each and --steps")
+        if any(not minutes > 0 for minutes in self.minutes):
+            raise ConfigError("--minutes are above 0 each")
         if self.seeds < 1:
             raise ConfigError(f"--seeds must be at least 1, got {self.seeds}")
         object.__setattr__(self, "systems", tuple(dict.fromkeys(self.systems)))
@@ -97,21 +104,25 @@ class Wish:
         """Refuses what the experiment would not heed."""
         given = {
             "--systems": self.systems, "--vocabulary": self.sizes, "--seeds": self.seeds != 1,
+            "--minutes": self.minutes,
             "--budget": self.budget, "--each": self.each, "--steps": self.steps,
         }  # fmt: skip
-        heeded = _HEEDED[name] if name == "types-tokens" else (*_HEEDED[name], *_LENGTHS)
+        heeded = (*_HEEDED[name], *(() if name in _OWN_LENGTHS else _LENGTHS))
         unheeded = [option for option, value in given.items() if value and option not in heeded]
         if unheeded:
             raise ConfigError(f"{name} has no use for {' and '.join(unheeded)}: leave it out")
 
 
 _LENGTHS = ("--budget", "--each", "--steps")
+_OWN_LENGTHS = ("minutes", "types-tokens")
+"""Experiments whose trainings have lengths of their own, or that have none."""
 _HEEDED = {
     "table1": ("--systems", "--seeds"),
     "vocabulary": ("--systems", "--vocabulary"),
     "mwc": ("--systems", "--vocabulary"),
     "samples": ("--vocabulary",),
     "asides": ("--systems",),
+    "minutes": ("--systems", "--minutes"),
     "types-tokens": (),
 }
 """Options that an experiment heeds, beside the length of trainings."""
@@ -120,6 +131,7 @@ SEEDED = ("full", "no-reg", "pure-bpe")
 SIZES = {"small": (1_000, 5_000, 10_000, 20_000, 30_000), "paper": (5_000, 20_000, 40_000, 60_000)}
 """Vocabularies of the sweep."""
 TEMPERATURES = (0.75, 1.0)
+MINUTES = (5, 15, 30)
 
 
 def table1(wish: Wish) -> Experiment:
@@ -252,6 +264,19 @@ def _segmentations(run: Path) -> dict[str, Any]:
     return model.segmentations(model.split_lines("valid"))
 
 
+def minutes(wish: Wish) -> Experiment:
+    """bpc against the minutes of training: `cpu`, and others in the same time."""
+    dataset = wish.datasets[0] if wish.datasets else "wikitext-2"
+    jobs = [
+        Job(f"{system}-{time:g}m", system, dataset, length=Length(budget=60 * time))
+        for time in wish.minutes or MINUTES
+        for system in wish.systems or ("cpu", "pure-bpe", "pure-char", "hclm-cache")
+    ]
+    return Experiment(
+        "minutes", tuple(jobs), lambda found, _, __: reports.minutes(found, wish.command)
+    )
+
+
 def types_tokens(wish: Wish) -> Experiment:
     """Character n-grams counted over tokens and over types (paper, footnote)."""
     dataset = wish.datasets[0] if wish.datasets else "wikitext-2"
@@ -271,6 +296,7 @@ EXPERIMENTS: dict[str, Callable[[Wish], Experiment]] = {
     "mwc": mwc,
     "samples": samples,
     "asides": asides,
+    "minutes": minutes,
     "types-tokens": types_tokens,
 }
 
@@ -313,15 +339,19 @@ def reproduce(
     experiment = EXPERIMENTS[name](wish)
     length = plan(experiment, wish)
     datasets = {job.dataset: corpus.find_dataset(job.dataset) for job in experiment.jobs}
-    made = {job.name: job.recipe(wish.size) for job in experiment.jobs}
+    lengths = {job.name: job.length or length for job in experiment.jobs}
+    made = {
+        job.name: job.recipe(wish.size, means_of(datasets[job.dataset], lengths[job.name]))
+        for job in experiment.jobs
+    }
     for job in experiment.jobs:  # what stands there already must be of the same kind
         run = RunFolder(out / "runs" / job.name)
         if run.started:
             check_agreement(
                 run, run.read_config(), datasets[job.dataset], made[job.name], job.seed, device,
-                threads, length,
+                threads, lengths[job.name],
             )  # fmt: skip
-    told(_division(experiment, length))
+    told(_division(list(lengths.values())))
     each = length.budget if length else None
     outcomes: list[Outcome] = []
     runs: list[Path] = []
@@ -329,8 +359,9 @@ def reproduce(
         folder = out / "runs" / job.name
         try:
             result = train(
-                datasets[job.dataset], made[job.name], folder, seed=job.seed, length=length,
-                resume=True, device=device, threads=threads, reporter=reporter,
+                datasets[job.dataset], made[job.name], folder, seed=job.seed,
+                length=lengths[job.name], resume=True, device=device, threads=threads,
+                reporter=reporter,
             )  # fmt: skip
         except InterruptedTrainingError:
             raise InterruptedTrainingError(
@@ -369,23 +400,26 @@ def _outcome(
         test=evaluation_of(folder, "test", device=device)
         if "test" in config["data"]["splits"]
         else {},
+        budget=config["length"]["budget"],
     )
 
 
-def _division(experiment: Experiment, length: Length | None) -> str:
-    n = len(experiment.jobs)
-    if not n:
+def _division(lengths: Sequence[Length | None]) -> str:
+    """How the time is divided."""
+    if not lengths:
         return "nothing is trained for this"
-    trainings = plural(n, "training")
-    if length is None:
+    trainings = plural(len(lengths), "training")
+    budgets = [length.budget for length in lengths if length and length.budget is not None]
+    if budgets:
+        each = " or ".join(_minutes(budget) for budget in sorted(set(budgets)))
+        return (
+            f"{trainings} of {each} each, validation included, and scoring the test split after "
+            f"each: about {_minutes(sum(budgets) / (1 - SCORING_SHARE))} in all"
+        )
+    steps = {length.steps for length in lengths if length and length.steps is not None}
+    if not steps:
         return f"{trainings}, each as long as its recipe says"
-    if length.steps is not None:
-        return f"{trainings} of {plural(length.steps, 'step')} each, and scoring"
-    assert length.budget is not None
-    return (
-        f"{trainings} of {_minutes(length.budget)} each, validation included, and scoring the "
-        f"test split after each: about {_minutes(n * length.budget / (1 - SCORING_SHARE))} in all"
-    )
+    return f"{trainings} of {plural(steps.pop(), 'step')} each, and scoring"
 
 
 def _minutes(seconds: float) -> str:

@@ -52,6 +52,8 @@ class Outcome:
     """The JSON of `eval` on the validation split."""
     test: dict[str, Any]
     """The same on the test split."""
+    budget: float | None = None
+    """Seconds that the training was given, if it was given seconds."""
 
     def figure(self, split: Split, key: str) -> float | None:
         """A figure of a split: a key of `eval`, or `bin 0`, `bin 1`, `bin 100` for a bin's bpc."""

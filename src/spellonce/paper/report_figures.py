@@ -187,7 +187,7 @@ def _curves(panel: Axes, rows: Sequence[Row], dash: str) -> None:
         best = min(curve, key=lambda row: float(row["bpc"]))
         text = f"{label}  {number(best['bpc'])} at {number(best['size'], 0)}"
         names.append((sizes[-1], bpc[-1], text, color))
-    _names_beside(panel, names)
+    names_beside(panel, names)
 
 
 def _parts(panel: Axes, rows: Sequence[Row], dash: str) -> None:
@@ -209,10 +209,10 @@ def _parts(panel: Axes, rows: Sequence[Row], dash: str) -> None:
         (sizes[-1], (total[-1] + lm[-1]) / 2, "p_spell", "#A04000"),
         (sizes[-1], lm[-1], "p_LM", GREEN),
     ]
-    _names_beside(panel, names)
+    names_beside(panel, names)
 
 
-def _names_beside(panel: Axes, names: Sequence[tuple[float, float, str, str]]) -> None:
+def names_beside(panel: Axes, names: Sequence[tuple[float, float, str, str]]) -> None:
     """Names of curves right of their ends (x, y), moved apart where they would touch."""
     if not names:
         return

@@ -27,6 +27,7 @@ from spellonce.paper.outcomes import (
     differences,
     entries,
 )
+from spellonce.paper.report_minutes import minutes
 from spellonce.paper.report_text import (
     NAMES,
     TRAINING,
@@ -49,6 +50,7 @@ __all__ = [
     "Report",
     "asides",
     "languages",
+    "minutes",
     "samples",
     "table1",
     "types_tokens",

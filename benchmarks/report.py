@@ -1,0 +1,133 @@
+"""What `run.py` writes: a table of bars, a picture, and every figure that was measured."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spellonce import plots
+from spellonce.paper.markdown import number, table
+from spellonce.plots import BLUE, FAINT, ORANGE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Found = Mapping[str, Mapping[str, Any]]
+_UNITS = {
+    "tokens_per_second": "tokens/s", "peak_rss_mb": "MB at the peak",
+    "microseconds_per_token": "µs a token", "ratio": "of a step of `full-small`",
+}  # fmt: skip
+
+
+def write(found: Found, scripts: Mapping[str, Path], out: Path) -> None:
+    """`performance.md`, `.svg` and `.png`."""
+    parts = [
+        "# Performance",
+        "Measured by `make bench`, which writes this page, its picture and `performance.json`. "
+        "What is compared ran in turns in one process, and figures are medians: ratios mean more "
+        "than seconds, which differ from machine to machine and from hour to hour.",
+        "![Speed of training, scoring and reading](performance.svg)",
+        "## Bars",
+        _bars(found),
+    ]
+    for name, result in found.items():
+        docstring = ast.get_docstring(ast.parse(scripts[name].read_text(encoding="utf-8"))) or ""
+        parts += [f"## {name.capitalize()}", docstring.replace("\n    ", "\n\n    ", 1)]
+        parts += [_details(result), _origin(result)]
+    (out / "performance.md").write_text(
+        "\n\n".join(part for part in parts if part) + "\n", encoding="utf-8"
+    )
+    for suffix in ("svg", "png"):
+        with plots.style():
+            plots.save(_figure(found), out / f"performance.{suffix}")
+
+
+def _bars(found: Found) -> str:
+    rows = [
+        [
+            name, bar["what"], f"{number(bar['value'], 2)} {bar['unit']}".strip(),
+            f"{bar['relation']} {number(bar['limit'], 2)}", "yes" if bar["met"] else "**no**",
+        ]
+        for name, result in found.items()
+        for bar in result.get("bars", ())
+    ]  # fmt: skip
+    return table(["benchmark", "", "measured", "bar", "met"], rows, words=2)
+
+
+def _details(result: Mapping[str, Any]) -> str:
+    """Every figure that has a name."""
+    columns = {key: result[key] for key in _UNITS if isinstance(result.get(key), dict)}
+    if columns:
+        names = list(dict.fromkeys(name for column in columns.values() for name in column))
+        rows = [
+            [name, *(number(column.get(name), 2 if key == "ratio" else 0)
+                     for key, column in columns.items())]
+            for name in names
+        ]  # fmt: skip
+        return table(["", *(_UNITS[key] for key in columns)], rows)
+    records = result.get("runs") or result.get("texts") or {}
+    if not isinstance(records, dict):
+        records = {str(i): record for i, record in enumerate(records, 1)}
+    if not records:
+        return ""
+    heads = [head.replace("_", " ") for head in next(iter(records.values()))]
+    rows = [[name, *(number(v, 1) for v in record.values())] for name, record in records.items()]
+    return table(["", *heads], rows)
+
+
+def _origin(result: Mapping[str, Any]) -> str:
+    m = result["machine"]
+    return (
+        f"{result['date']}, commit `{result['commit']}`: {m['cpu']}, {m['cores']} cores, "
+        f"{m['instructions']}, Python {m['python']}, torch {m['torch']}."
+    )
+
+
+def _figure(found: Found) -> Figure:
+    fig = plots.figure(9.6, 6.4)
+    panels = fig.subplots(2, 2).flatten()
+    speed = {name: found.get(name, {}).get("tokens_per_second", {}) for name in found}
+    _columns(panels[0], speed.get("training", {}), "Training, tokens/s")
+    _vocabulary(panels[1], found.get("vocabulary", {}).get("microseconds_per_token", {}))
+    _columns(panels[2], speed.get("scoring", {}), "Scoring, tokens/s")
+    texts = found.get("tokenizer", {}).get("texts", {})
+    reading = {
+        f"tokenize {name.partition('/')[0]}": t["tokenize_mb_per_s"] for name, t in texts.items()
+    }
+    for run in found.get("encoding", {}).get("runs", ()):
+        reading[f"encode {run['megabytes']:,} MB, {run['processes']} cores"] = run["mb_per_s"]
+    _columns(panels[3], reading, "Reading, MB/s")
+    return fig
+
+
+def _columns(panel: Axes, values: Mapping[str, float], title: str) -> None:
+    panel.set_title(title, fontweight="bold")
+    names = list(values)
+    panel.barh(names, [values[name] for name in names], color=BLUE, height=0.6)
+    for place, name in enumerate(names):
+        panel.annotate(
+            f" {number(values[name], 0)}", (values[name], place), va="center", fontsize=8
+        )
+    panel.invert_yaxis()
+    panel.margins(x=0.18)
+    panel.set_xticks([])
+    panel.tick_params(length=0)
+
+
+def _vocabulary(panel: Axes, values: Mapping[str, float]) -> None:
+    panel.set_title("A training token, µs, by lexemes", fontweight="bold")
+    for kind, color in (("split", BLUE), ("exact", ORANGE)):
+        points = sorted(
+            (int(name.split()[1]), value) for name, value in values.items() if name.startswith(kind)
+        )
+        if points:
+            panel.plot(*zip(*points, strict=True), "o-", color=color, label=f"{kind} softmax")
+    panel.set_xscale("log")
+    panel.set_ylim(bottom=0)
+    panel.grid(axis="y", color=FAINT, linewidth=0.6)
+    panel.tick_params(length=0)
+    if values:
+        panel.legend(frameon=False)
