@@ -41,7 +41,9 @@ def write_text(path: Path, n_bytes: int) -> str:
     name, text = texts()
     with path.open("wb") as file:
         while file.tell() < n_bytes:
-            file.write(text[: n_bytes - file.tell()] if n_bytes < len(text) else text)
+            room = n_bytes - file.tell()
+            # As it is, if there is room; else whole lines.
+            file.write(text if room > len(text) else text[: text.index(b"\n", room - 1) + 1])
     return name
 
 

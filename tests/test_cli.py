@@ -73,6 +73,25 @@ def test_the_fields_of_a_recipe() -> None:
     assert {"lm.n_hidden", "speller.n_hidden", "training.checkpoint_every"} <= fields.keys()
 
 
+def test_a_recipe_that_follows_its_means(tiny_text: Path, tmp_path: Path) -> None:
+    def width(budget: str) -> int:
+        out = call("recipes", "cpu", "--budget", budget).ok()
+        return int(dict(line.split(None, 1) for line in out.splitlines()[1:])["lm.n_hidden"])
+
+    assert width("5m") < width("30m") < width("3h")
+    small, large = (recipes.get("cpu", recipes.Means(1800, n)) for n in (10**6, 10**9))
+    assert small.lm.drop_hidden > large.lm.drop_hidden
+    call("recipes", "--budget", "5m").refused("goes with the name of a recipe", 2)
+    run = tmp_path / "run"
+    command = ["train", tiny_text, "--recipe", "cpu", "--steps", 2, "--out", run, *tiny()]
+    call(*command).ok()
+    for name in ("result.json", "model.safetensors"):
+        (run / name).unlink()
+    call(*command, "--resume").ok()
+    assert (run / "model.safetensors").is_file()
+    call(*command[:-2], "--resume").refused("another recipe", 1)
+
+
 # --- JSON -------------------------------------------------------------------------------------
 
 EVAL_KEYS = {

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spellonce import corpus, encoding, lexicon
+from spellonce import corpus, encoding, lexicon, numbering
 from spellonce.errors import DataError, RunError
 from spellonce.lexicon import Alphabet, Spellings
 from spellonce.text import EOS, TextFormat, training_tokens
@@ -48,6 +48,12 @@ def test_ids_spell_the_text_again(tmp_path: Path, vocab_size: int | None) -> Non
     assert sorted(encoded.lexicon.counts[2:], reverse=True) == list(encoded.lexicon.counts[2:])
 
 
+@pytest.mark.parametrize(("min_count", "lexemes"), [(1, 9), (2, 4), (3, 3), (9, 2)])
+def test_rare_types_may_be_novel(tmp_path: Path, min_count: int, lexemes: int) -> None:
+    encoded = encode(tmp_path, "a b a c a b\nd e f g\n", min_count=min_count, min_char_count=1)
+    assert encoded.lexicon.n_lexemes == lexemes and len(encoded.lexicon.types) == 9
+
+
 def test_counts_of_the_original_text(tmp_path: Path) -> None:
     encoded = encode(tmp_path)
     assert encoded.n_chars == len(TEXT) and encoded.n_bytes == len(TEXT.encode())
@@ -76,22 +82,29 @@ def test_encoding_flushes_in_blocks(tmp_path: Path) -> None:
     assert np.bincount(ids).tolist() == [0, *[70_000] * 5]
 
 
-WHITE = st.lists(st.sampled_from(["ab", "(", ",⇹", "\u0301", "<unk>", " ", "\n", "\t", "\xa0"]))
+WHITE = st.lists(st.sampled_from([
+    "ab", "à", "(", ",⇹", "\u0301", "<unk>", " ", "\n", "\t", "\xa0", "\u2003", "\x85", "\0",
+    "eight888", "fifteen15151515", "sixteen161616161", "seventeen17171717",
+]))  # fmt: skip
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
 @pytest.mark.parametrize("fmt", [SPACES, TextFormat(), TextFormat(unk="<unk>")], ids=str)
-@given(blocks=st.lists(st.one_of(WHITE.map("".join), st.text(max_size=40)), max_size=3))
+@given(blocks=st.lists(st.one_of(WHITE.map("".join), TEXTS), max_size=3))
 def test_any_blocks_are_numbered_as_their_tokens(fmt: TextFormat, blocks: list[str]) -> None:
-    for remembered in (1 << 20, 5):
-        numbering = encoding.Numbering(fmt)
-        types: list[str] = []
-        for block in blocks:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(encoding, "_REMEMBERED", remembered)
-                new, ids = numbering.read(block)
-            types += new
-            assert [types[i] for i in ids] == training_tokens(block, fmt)
-        assert len(types) == len(set(types))
+    for remembered, slots in ((1 << 20, 20), (1 << 20, 1), (5, 3)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(numbering, "_REMEMBERED", remembered)
+            patch.setattr(numbering, "_SLOTS", slots)
+            reader = numbering.Numbering(fmt)
+            types: list[str] = []
+            for block in blocks:
+                new, ids = reader.read(block.encode())
+                types += new
+                assert [types[i] for i in ids] == training_tokens(block, fmt)
+            assert len(types) == len(set(types))
 
 
 @pytest.mark.parametrize("processes", [1, 2])

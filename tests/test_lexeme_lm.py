@@ -30,8 +30,9 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_without_dropout_it_is_a_stack_of_nn_lstm() -> None:
-    lm = make_lm(**PLAIN)
+@pytest.mark.parametrize("projected", [False, True])
+def test_without_dropout_it_is_a_stack_of_nn_lstm(projected: bool) -> None:
+    lm = make_lm(**PLAIN, projected=projected)
     x = lm.table.embeddings()[ids(7, 3)]
     states = []
     for layer in lm.layers:
@@ -42,7 +43,11 @@ def test_without_dropout_it_is_a_stack_of_nn_lstm() -> None:
                 getattr(reference, f"{name}_l0").copy_(getattr(layer, name))
         x, state = reference(x)
         states.append(state)
+    if projected:
+        assert lm.projection is not None and x.shape[2] == 9
+        x = x @ lm.projection.weight.T + lm.projection.bias
     hidden, new_state = lm(ids(7, 3), lm.zero_state(3), generator())
+    assert hidden.states.shape[2] == 6
     torch.testing.assert_close(hidden.states, x)
     torch.testing.assert_close(hidden.dropped, x)
     for mine, theirs in zip(new_state, states, strict=True):

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +24,11 @@ from spellonce import lexicon as lexicons
 from spellonce.corpus import BLOCK, Source
 from spellonce.errors import DataError
 from spellonce.lexicon import Lexicon
-from spellonce.text import EOS, TextFormat, chunks, training_tokens
+from spellonce.numbering import Numbering, Numbers
+from spellonce.text import TextFormat
 
 _WORTH_IT = 4
 """Texts of fewer blocks are done before other processes would have started."""
-_REMEMBERED = 1 << 24
-"""Characters of chunks that a process remembers before it begins anew."""
 
 
 @dataclass(frozen=True)
@@ -48,64 +46,6 @@ class Encoded:
     sha256: str
 
 
-class _Numbers(dict[str, int]):
-    """Numbers words as they come."""
-
-    def __missing__(self, word: str) -> int:
-        number = self[word] = len(self)
-        return number
-
-
-class Numbering:
-    """Numbers the tokens of a text that comes in blocks of lines.
-
-    Only chunks that are new are tokenized; most of them come many times.
-
-    >>> numbering = Numbering(TextFormat())
-    >>> [(new, ids.tolist()) for new, ids in map(numbering.read, ["a b\\n", "b.\\na\\n"])]
-    [(['\\n', 'a', 'b'], [1, 2, 0]), (['⇹.'], [2, 3, 0, 1, 0])]
-    """
-
-    def __init__(self, fmt: TextFormat) -> None:
-        self._fmt = fmt
-        self._types = _Numbers({EOS: 0})
-        self._told = 0
-        self._forget()
-
-    def _forget(self) -> None:
-        """Knows no chunk but EOS. The tokens of one are `tokens[start : start + length]`."""
-        self._chunks, self._n_chars = _Numbers({EOS: 0}), 0
-        self._tokens = np.zeros(1, dtype=np.int32)
-        self._starts, self._lengths = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
-
-    def read(self, block: str) -> tuple[list[str], NDArray[np.int32]]:
-        """(types that are new, the tokens of the block in numbers)."""
-        if self._n_chars > _REMEMBERED:
-            self._forget()
-        parts = chunks(block, self._fmt)
-        places = np.fromiter(map(self._chunks.__getitem__, parts), np.int64, len(parts))
-        self._take_up(list(islice(self._chunks, len(self._starts), None)))
-        new = list(islice(self._types, self._told, None))
-        self._told += len(new)
-        lengths = self._lengths[places]
-        shift = np.repeat(self._starts[places] - (np.cumsum(lengths) - lengths), lengths)
-        return new, self._tokens[shift + np.arange(len(shift))]
-
-    def _take_up(self, new: list[str]) -> None:
-        """Tokenizes chunks."""
-        if not new:
-            return
-        lines = EOS.join(new)
-        self._n_chars += len(lines)
-        tokens = [*training_tokens(lines, self._fmt), EOS]
-        numbers = np.fromiter(map(self._types.__getitem__, tokens), np.int32, len(tokens))
-        ends = np.flatnonzero(numbers == 0)
-        starts = np.concatenate([[0], ends[:-1] + 1])
-        self._starts = np.concatenate([self._starts, starts + len(self._tokens)])
-        self._lengths = np.concatenate([self._lengths, ends - starts])
-        self._tokens = np.concatenate([self._tokens, numbers])
-
-
 _numbering: Numbering
 """Of a process that is one of several."""
 
@@ -115,7 +55,7 @@ def _begin(fmt: TextFormat) -> None:
     _numbering = Numbering(fmt)
 
 
-def _read(block: str) -> tuple[int, list[str], NDArray[np.int32]]:
+def _read(block: bytes) -> tuple[int, list[str], NDArray[np.int32]]:
     return os.getpid(), *_numbering.read(block)
 
 
@@ -125,6 +65,7 @@ def encode(
     path: Path,
     *,
     vocab_size: int | None = None,
+    min_count: int = 1,
     min_char_count: int = 25,
     processes: int | None = None,
     progress: Callable[[int], None] = lambda n_bytes: None,
@@ -134,19 +75,20 @@ def encode(
     One pass over the text: raw types are numbered as they come, and renumbered by frequency in
     the file when all counts are known. `processes`: as many as there are cores, if not said.
     """
-    numbers = _Numbers()
+    numbers = Numbers()
     counts = np.zeros(1 << 16, dtype=np.int64)
     digest = hashlib.sha256()
     n_tokens = n_chars = n_bytes = 0
     has_words = False
 
-    def blocks() -> Iterator[str]:
+    def blocks() -> Iterator[bytes]:
         nonlocal n_chars, n_bytes, has_words
         for block in source.blocks(digest):
+            raw = block.encode()
             n_chars += len(block)
-            n_bytes += len(block.encode())
+            n_bytes += len(raw)
             has_words = has_words or not block.isspace()
-            yield block
+            yield raw
 
     if processes is None:
         processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
@@ -156,8 +98,7 @@ def encode(
         own: dict[int, NDArray[np.int32]] = {}  # what each process calls 0, 1, 2, …
         for process, new, ids in _numbered(blocks(), fmt, processes):
             known = own.get(process, np.zeros(0, dtype=np.int32))
-            more = np.fromiter(map(numbers.__getitem__, new), np.int32, len(new))
-            mine = own[process] = np.concatenate([known, more])
+            mine = own[process] = np.concatenate([known, numbers.of(new)])
             if len(numbers) > len(counts):
                 counts = np.concatenate([counts, np.zeros(len(numbers), dtype=np.int64)])
             counts[mine] += np.bincount(ids, minlength=len(mine))
@@ -167,7 +108,9 @@ def encode(
     if not has_words:
         raise DataError(f"{source.segments[0].path} has only white space: there are no words in it")
     raw_counts = dict(zip(numbers, counts.tolist(), strict=False))
-    built = lexicons.build(raw_counts, vocab_size=vocab_size, min_char_count=min_char_count)
+    built = lexicons.build(
+        raw_counts, vocab_size=vocab_size, min_count=min_count, min_char_count=min_char_count
+    )
     with path.open("r+b") as file:
         while part := file.read(BLOCK):
             file.seek(-len(part), os.SEEK_CUR)
@@ -179,7 +122,7 @@ def encode(
 
 
 def _numbered(
-    blocks: Iterator[str], fmt: TextFormat, processes: int
+    blocks: Iterator[bytes], fmt: TextFormat, processes: int
 ) -> Iterator[tuple[int, list[str], NDArray[np.int32]]]:
     """(process, types that are new to it, the block in its numbers) of every block, in their order.
 

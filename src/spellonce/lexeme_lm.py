@@ -51,6 +51,8 @@ class LexemeLMConfig:
     """Dropout on the recurrent weights themselves (DropConnect)."""
     tied: bool = True
     """Whether the softmax uses the embeddings; if not, the last layer is as wide as the others."""
+    projected: bool = False
+    """The last layer is as wide as the others, and a matrix makes it as wide as the embeddings."""
     cuts: tuple[int, ...] = ()
     """Lexeme ids at which the softmax is split by frequency; none is the exact full softmax."""
     tail_size: int = 0
@@ -66,6 +68,8 @@ class LexemeLMConfig:
             check_dropout(f"lm.{name}", getattr(self, name))
         if any(cut < 2 for cut in self.cuts):
             raise ConfigError(f"lm.cuts must be 2 or more (UNK and EOS stay in front): {self.cuts}")
+        if self.projected and not self.tied:
+            raise ConfigError("lm.projected is for a softmax that uses the embeddings: lm.tied=yes")
         if self.tail_size < 0 or (self.tail_size and not self.cuts):
             raise ConfigError("lm.tail_size is a number of lexemes, and goes with lm.cuts")
 
@@ -177,15 +181,21 @@ class LSTMStack(nn.Module):
     def __init__(self, config: LexemeLMConfig, n_input: int) -> None:
         super().__init__()
         self.config = config
-        n_last = config.n_embed if config.tied else config.n_hidden
+        self.n_output = config.n_embed if config.tied else config.n_hidden
+        n_last = config.n_hidden if config.projected else self.n_output
         widths = [n_input, *[config.n_hidden] * (config.n_layers - 1), n_last]
-        self.n_output = n_last
         self.layers = nn.ModuleList(LSTMLayer(a, b) for a, b in pairwise(widths))
+        self.projection = nn.Linear(n_last, self.n_output) if config.projected else None
 
     def initialise_layers(self, generator: torch.Generator) -> None:
         """Seeded weights."""
         for layer in self.layers:
             cast(LSTMLayer, layer).initialise(generator)
+        if self.projection is not None:
+            bound = self.config.n_hidden**-0.5
+            with torch.no_grad():
+                self.projection.weight.uniform_(-bound, bound, generator=generator)
+                self.projection.bias.zero_()
 
     def zero_state(self, n_rails: int) -> State:
         """The state before anything was read."""
@@ -203,6 +213,8 @@ class LSTMStack(nn.Module):
                 x = dropout(x, c.drop_hidden, generator, (1, *x.shape[1:]))
             x, layer_state = layer(x, layer_state, c.drop_recurrent, generator)
             new_state.append(layer_state)
+        if self.projection is not None:
+            x = self.projection(x)
         return Hidden(x, dropout(x, c.drop_output, generator, (1, *x.shape[1:]))), new_state
 
 

@@ -208,11 +208,15 @@ class Build:
 
 
 def build(
-    raw_counts: Mapping[str, int], *, vocab_size: int | None = None, min_char_count: int = 25
+    raw_counts: Mapping[str, int],
+    *,
+    vocab_size: int | None = None,
+    min_count: int = 1,
+    min_char_count: int = 25,
 ) -> Build:
     """Makes a lexicon from the counts of raw types (`EOS` and `UNSPELLED` among them).
 
-    `vocab_size` counts EOS but not UNK; None takes all types.
+    `vocab_size` counts EOS but not UNK; None takes all types that were seen `min_count` times.
 
     >>> lexicon = build({"a": 3, "b": 1, "\\n": 2}, vocab_size=2, min_char_count=1).lexicon
     >>> lexicon.types, lexicon.n_lexemes
@@ -236,7 +240,9 @@ def build(
         counts[word] += count
     special = [counts.pop(UNSPELLED, 0), counts.pop(EOS, 0)]
     words = sorted(sorted(counts), key=counts.__getitem__, reverse=True)
-    n_words = len(words) if vocab_size is None else min(len(words), max(vocab_size - 1, 0))
+    n_words = sum(count >= min_count for count in counts.values())
+    if vocab_size is not None:
+        n_words = min(n_words, max(vocab_size - 1, 0))
     lexicon = Lexicon(
         alphabet=alphabet,
         types=(UNSPELLED, EOS, *words),

@@ -34,6 +34,8 @@ class TrainingConfig:
     """adam: decay of the mean of gradients."""
     beta2: float = 0.99
     """adam: decay of the mean of squared gradients."""
+    average_from: float = 1.0
+    """adam: share of the steps after which the weights are averaged to the end; 1: not at all."""
     weight_decay: float = 1.2e-6
     """The Gaussian priors p(θ) and p(e)."""
     clip: float = 0.25
@@ -63,6 +65,8 @@ class TrainingConfig:
         for name in ("beta1", "beta2", "warm_up"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 0 and below 1: {getattr(self, name)}")
+        if not 0 < self.average_from <= 1:
+            raise ConfigError(f"average_from must be above 0 and at most 1: {self.average_from}")
         for name in ("checkpoint_every", "report_every", "nonmonotone"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")

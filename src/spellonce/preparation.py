@@ -72,6 +72,7 @@ def prepare(
         fmt,
         run / "data" / "train.ids",
         vocab_size=recipe.data.vocab_size,
+        min_count=recipe.data.min_count,
         min_char_count=recipe.data.min_char_count,
         progress=lambda n: reporter.status(f"reading {dataset.name}: {100 * n // total} %"),
     )

@@ -38,6 +38,8 @@ class DataConfig:
 
     vocab_size: int | None = 50_000
     """Types that become lexemes, EOS among them, the most frequent first; none: all of them."""
+    min_count: int = 1
+    """Types seen less often are no lexemes."""
     min_char_count: int = 25
     """Characters seen less often are ◇."""
     tokenization: str | None = None
@@ -51,8 +53,9 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.vocab_size is not None and self.vocab_size < 0:
             raise ConfigError(f"vocab_size must not be negative, got {self.vocab_size}")
-        if self.min_char_count < 1:
-            raise ConfigError(f"min_char_count must be at least 1, got {self.min_char_count}")
+        for name in ("min_count", "min_char_count"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
         self.apply(TextFormat())
 
     def apply(self, fmt: TextFormat) -> TextFormat:
@@ -308,13 +311,25 @@ def full_transformer_small() -> Recipe:
 
 def cpu(means: Means) -> Recipe:
     """The best known use of some minutes on two cores."""
+    minutes = (means.seconds or 1800.0) / 60
+    # At about 3,000 tokens a second, 5.5 bytes each.
+    epochs = minutes * 60 * 3_000 / ((means.n_bytes or 10_000_000) / 5.5)
+    growth = min(max((minutes / 30) ** 0.25, 0.5), 2.0)
+    drop = min(max(0.1 * (epochs / 3) ** 0.5, 0.05), 0.4)
     small = ablation(full_small(), "mixed")
     return replace(
         small,
         name="cpu",
         about="the best known use of a --budget on two CPU cores; sizes follow it and the text",
+        data=DataConfig(vocab_size=60_000, min_count=2),
+        lm=replace(
+            small.lm,
+            n_embed=16 * round(20 * growth), n_hidden=32 * round(16 * growth),
+            drop_input=drop, drop_hidden=drop, drop_output=drop,
+        ),
         objective=replace(small.objective, spell_rare=20),
-    )
+        training=replace(small.training, learning_rate=8e-3 / max(minutes / 8, 0.5) ** 0.25),
+    )  # fmt: skip
 
 
 def _all(means: Means) -> dict[str, Callable[[], Recipe]]:

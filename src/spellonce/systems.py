@@ -193,7 +193,13 @@ _LEXICON_FACTOR = tuple(
     f"objective.lexicon_{x}" for x in ("interval", "batch", "max_length", "types")
 )
 _NORM = tuple(f"objective.{x}" for x in ("nuclear_norm", "speller_norm", "proximal"))
-_NOT_TWO_LEVEL = ("data.vocab_size", *_LEXICON_FACTOR, *_NORM, "objective.spell_rare")
+_NOT_TWO_LEVEL = (
+    "data.vocab_size",
+    "data.min_count",
+    *_LEXICON_FACTOR,
+    *_NORM,
+    "objective.spell_rare",
+)
 _NOT_UNITS = (*_NOT_TWO_LEVEL, "objective.novel_max_length")
 _NOT_HCLM = (*_NOT_TWO_LEVEL, "lm.cuts", "lm.tail_size", "lm.unigram_bias", "lm.drop_embed")
 SYSTEMS: Mapping[str, System] = {

@@ -67,32 +67,6 @@ def line_tokens(line: str, fmt: TextFormat) -> list[str]:
     return tokenize_line(line).split(" ") if line else []
 
 
-_SPACE_AFTER_SPACE = re.compile(r"\s ")
-
-
-def chunks(lines: str, fmt: TextFormat) -> list[str]:
-    """Lines cut into parts whose tokens do not depend on what is around them; EOS is one.
-
-    These are what stands between spaces, or whole lines, where other white space touches a space.
-
-    >>> chunks("So (it is).\\n(Not  so)\\n", TextFormat())
-    ['So', '(it', 'is).', '\\n', '(Not  so)', '\\n', '']
-    """
-    if fmt.tokenization == "spaces" or not _is_irregular(lines):
-        return lines.replace(EOS, f" {EOS} ").split(" ")
-    parts: list[str] = []
-    for line in lines.split(EOS):
-        parts += [line] if _is_irregular(line) else line.split(" ")
-        parts.append(EOS)
-    return parts[:-1]
-
-
-def _is_irregular(lines: str) -> bool:
-    """Whether any space is not between two words of a line."""
-    text = f"{EOS}{lines}{EOS}"
-    return f" {EOS}" in text or _SPACE_AFTER_SPACE.search(text) is not None
-
-
 def training_tokens(lines: str, fmt: TextFormat) -> list[str]:
     """The tokens of some lines, EOS for each line break; `UNSPELLED` for what is declared as `unk`.
 

@@ -94,7 +94,8 @@ class Trainer:
             [p for name, p in self.parameters.items() if name not in lm_names],
         ]
         self.optimizer = make_optimizer(recipe.training, list(self.parameters.values()))
-        averaged = [name for name in self.parameters if network.is_averaged(name)]
+        is_sgd = recipe.training.optimizer == "sgd"
+        averaged = [name for name in self.parameters if not is_sgd or network.is_averaged(name)]
         self.averages = Averages({name: self.parameters[name] for name in averaged})
         self.generator = torch.Generator(network.device)
         self.cursor = Cursor()
@@ -123,7 +124,10 @@ class Trainer:
         self.optimizer.step()
         if self.recipe.objective.proximal:
             self._proximal_steps(rate)
-        if self.averages.active:
+        may_begin = (
+            config.optimizer == "adam" and self.plan.place(cursor.step) >= config.average_from
+        )
+        if self.averages.active or may_begin:
             self.averages.update()
         self._advance(window.n_tokens)
 

@@ -101,14 +101,20 @@ def train(
 @app.command()
 def recipes(
     name: Annotated[str | None, typer.Argument(help="Show all fields of one recipe.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", help="As it is for a --budget: 5m, 2h.")
+    ] = None,
 ) -> None:
     """The named recipes, one line each; with a name, its fields."""
+    seconds = None if budget is None else api.parse_duration(budget)
     from spellonce import recipes as all_recipes
     from spellonce.show import recipe_fields
 
     if name is not None:
-        recipe_fields(all_recipes.get(name))
+        recipe_fields(all_recipes.get(name, all_recipes.Means(seconds)))
         return
+    if budget is not None:
+        raise ConfigError("--budget goes with the name of a recipe: spellonce recipes cpu …")
     width = max(map(len, all_recipes.names()))
     for known in all_recipes.names():
         typer.echo(f"{known:{width}}  {all_recipes.get(known).about}")
