@@ -176,11 +176,11 @@ class TextMixture(_Gate):
         return torch.cat([history, ids])[len(ids) :]
 
     def window(
-        self, history: Tensor, inputs: Tensor, targets: Tensor
+        self, history: Tensor, inputs: Tensor, targets: Tensor, *, left_out: bool
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """(p, kind of context) of targets (T, B) of the text that was counted, each left out."""
+        """(p, kind of context) of targets (T, B); `left_out`: they were counted, without each."""
         before = self.remember(history, inputs[:1]).cpu().numpy()
-        p, kinds = self.ngrams.probabilities(targets.cpu().numpy(), before, left_out=True)
+        p, kinds = self.ngrams.probabilities(targets.cpu().numpy(), before, left_out=left_out)
         return p.ravel(), kinds.ravel()
 
     def streams(
@@ -203,16 +203,16 @@ class SpellingMixture(_Gate):
         return np.full((self.ngrams.reach, n_words), -1)
 
     def steps(
-        self, inputs: Tensor, targets: Tensor, history: NDArray[np.int64]
+        self, inputs: Tensor, targets: Tensor, history: NDArray[np.int64], left_out: bool
     ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
         """(p, kind of context) of targets (L, N) after inputs, and the history behind them.
 
-        While gradients are wanted, the words are types that were counted, and each is left out.
+        `left_out`: the words are types that were counted, and each is looked at without itself.
         """
         symbols = inputs.cpu().numpy()
         before = np.concatenate([history, symbols[:1]])[1:]
         wanted = targets.clamp_min(0).cpu().numpy()  # what is not scored may be anything
-        p, kinds = self.ngrams.probabilities(wanted, before, left_out=torch.is_grad_enabled())
+        p, kinds = self.ngrams.probabilities(wanted, before, left_out=left_out)
         return p, kinds, np.concatenate([history, symbols])[len(symbols) :]
 
 

@@ -130,6 +130,11 @@ class LexemeTable(nn.Module):
         self.weights = nn.ParameterList(nn.Parameter(torch.empty(size, n_embed)) for size in sizes)
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(size)) for size in sizes)
 
+    @property
+    def n_embed(self) -> int:
+        """D"""
+        return int(self.weights[0].shape[1])
+
     def initialise(self, generator: torch.Generator, counts: Tensor | None = None) -> None:
         """Uniform embeddings (AWD-LSTM's); biases zero, or the log of (smoothed) counts."""
         with torch.no_grad():

@@ -65,9 +65,17 @@ class SpellerModel(Protocol):
         """Seeded weights; `counts` are those of symbols among the types in training."""
 
     def nats(
-        self, vectors: Tensor, spellings: Spellings, generator: torch.Generator | None = None
+        self,
+        vectors: Tensor,
+        spellings: Spellings,
+        generator: torch.Generator | None = None,
+        *,
+        counted: bool = False,
     ) -> Tensor:
-        """−log p_spell of each spelling given its vector, EOW included.  (N, D) → (N,)"""
+        """−log p_spell of each spelling given its vector, EOW included.  (N, D) → (N,)
+
+        `counted`: they are types of the training text. A speller that counts leaves each out.
+        """
 
     def sample(
         self, vectors: Tensor, generator: torch.Generator, temperature: float, max_length: int
@@ -200,7 +208,12 @@ class Speller(nn.Module):
         return [cast(LSTMLayer, layer).zero_state(n_words) for layer in self.layers]
 
     def nats(
-        self, vectors: Tensor, spellings: Spellings, generator: torch.Generator | None = None
+        self,
+        vectors: Tensor,
+        spellings: Spellings,
+        generator: torch.Generator | None = None,
+        *,
+        counted: bool = False,
     ) -> Tensor:
         """−log p_spell(σ | vector), EOW included.  (N, D) → (N,)"""
         vectors = dropout(vectors, self.config.drop_vector, generator, tuple(vectors.shape))
@@ -209,7 +222,7 @@ class Speller(nn.Module):
         return by_length(
             spellings,
             lambda rows, place: self._bucket_nats(
-                vectors[place.to(vectors.device)], padded(spellings, rows), generator
+                vectors[place.to(vectors.device)], padded(spellings, rows), generator, counted
             ),
         )
 
@@ -218,6 +231,7 @@ class Speller(nn.Module):
         vectors: Tensor,
         batch: tuple[Tensor, Tensor],
         generator: torch.Generator | None,
+        counted: bool,
     ) -> Tensor:
         state = self.zero_state(len(vectors))
         history = None if self.mixture is None else self.mixture.zero_history(len(vectors))
@@ -231,7 +245,7 @@ class Speller(nn.Module):
                 self.output(x).flatten(0, 1), targets.flatten(), ignore_index=_PAD, reduction="none"
             ).view_as(targets)
             if self.mixture is not None and history is not None:
-                p, kinds, history = self.mixture.steps(inputs, targets, history)
+                p, kinds, history = self.mixture.steps(inputs, targets, history, counted)
                 nats = self.mixture.nats(nats, x, p, kinds)
                 nats = nats.masked_fill(targets == _PAD, 0.0)
             total = total + nats.double().sum(0)
@@ -363,7 +377,12 @@ class UnigramSpeller(nn.Module):
             self.logits.zero_()
 
     def nats(
-        self, vectors: Tensor, spellings: Spellings, generator: torch.Generator | None = None
+        self,
+        vectors: Tensor,
+        spellings: Spellings,
+        generator: torch.Generator | None = None,
+        *,
+        counted: bool = False,
     ) -> Tensor:
         """−log p_spell; the vectors only say how many."""
         costs = -torch.log_softmax(self.logits, 0)
@@ -400,10 +419,15 @@ class Unconditional(nn.Module):
         self.speller.initialise(generator, counts)
 
     def nats(
-        self, vectors: Tensor, spellings: Spellings, generator: torch.Generator | None = None
+        self,
+        vectors: Tensor,
+        spellings: Spellings,
+        generator: torch.Generator | None = None,
+        *,
+        counted: bool = False,
     ) -> Tensor:
         """−log p_spell(σ | 0)"""
-        return self.speller.nats(torch.zeros_like(vectors), spellings, generator)
+        return self.speller.nats(torch.zeros_like(vectors), spellings, generator, counted=counted)
 
     def sample(
         self, vectors: Tensor, generator: torch.Generator, temperature: float, max_length: int
@@ -423,12 +447,17 @@ class OnlyAtTest(nn.Module):
         """Nothing: whoever owns the speller does it."""
 
     def nats(
-        self, vectors: Tensor, spellings: Spellings, generator: torch.Generator | None = None
+        self,
+        vectors: Tensor,
+        spellings: Spellings,
+        generator: torch.Generator | None = None,
+        *,
+        counted: bool = False,
     ) -> Tensor:
-        """−log p_spell where it is only asked; zero where gradients are wanted."""
-        if torch.is_grad_enabled():
+        """−log p_spell; nothing for the words of the training text."""
+        if counted:
             return vectors.new_zeros(len(vectors))
-        return self.speller.nats(vectors, spellings, generator)
+        return self.speller.nats(vectors, spellings, generator, counted=counted)
 
     def sample(
         self, vectors: Tensor, generator: torch.Generator, temperature: float, max_length: int

@@ -35,6 +35,7 @@ from spellonce.network import (
     Moment,
     Network,
     WindowNats,
+    detached,
     first_accepted,
 )
 from spellonce.speller import Speller, SpellerModel
@@ -86,6 +87,22 @@ class ObjectiveConfig:
                 raise ConfigError(f"{name} must be {choices}, not {getattr(self, name)!r}")
         if self.proximal and self.speller_norm != "nuclear":
             raise ConfigError("proximal steps are for speller_norm=nuclear")
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What came of following one stream for a while."""
+
+    lm_nats: NDArray[np.float64]
+    """−log p_LM of each token, of UNK where it is novel."""
+    spell_nats: NDArray[np.float64]
+    """−log p_spell of each novel token, zero for others."""
+    states: Tensor
+    """h, the state that predicted each token.  (N, D)"""
+    state: State
+    """The state after all but the last token, which is still to be read."""
+    loss: Tensor
+    """What would be learned from it."""
 
 
 class TwoLevel(Network):
@@ -166,14 +183,14 @@ class TwoLevel(Network):
         if self.mixture is None:
             lm_nats, aside = self.lm.table.nats(h, targets.flatten())[0], None  # (3)
         else:
-            counted = self.mixture.window(before[0], inputs, targets)
+            counted = self.mixture.window(before[0], inputs, targets, left_out=True)
             lm_nats, aside = self._mixed_nats(self.mixture, h, targets.flatten(), *counted)
         places = np.concatenate([window.novel, window.rare])
         types = np.concatenate([window.novel_types, window.targets.ravel()[window.rare]])
         if self.novel is None or not len(places):
             return WindowNats(lm_nats, lm_nats.new_zeros(()), hidden, aside), state
         h = hidden.states.flatten(0, 1)[torch.from_numpy(places).to(self.device)]
-        nats = as_speller(self.novel).nats(h, spellings.take(types), generator)  # (4)
+        nats = as_speller(self.novel).nats(h, spellings.take(types), generator, counted=True)  # (4)
         novel, rare = nats[: len(window.novel)].sum(), nats[len(window.novel) :].sum()
         return WindowNats(lm_nats, novel, hidden, rare if aside is None else aside + rare), state
 
@@ -229,7 +246,8 @@ class TwoLevel(Network):
         """Factor (2) of some lexemes: Σ −log p_spell(σ(w) | e(w)). Gradients reach e."""
         assert self.lexicon is not None
         embeddings = self.lm.table(torch.from_numpy(ids).to(self.device))
-        return as_speller(self.lexicon).nats(embeddings, spellings, generator).sum()
+        speller = as_speller(self.lexicon)
+        return speller.nats(embeddings, spellings, generator, counted=True).sum()
 
     # --- scoring ------------------------------------------------------------------------------
 
@@ -295,6 +313,36 @@ class TwoLevel(Network):
         if pending:
             spell_pending()
         return list(zip(split_up(lm_nats, streams), split_up(spell_nats, streams), strict=True))
+
+    def follow(
+        self, ids: NDArray[np.int64], before: int, spellings: Spellings, state: State
+    ) -> Followed:
+        """Scores one stream from a state on, in which `before` is the last id that was met.
+
+        `spellings` has a row for each UNK among the ids, in order. Gradients are there to be taken,
+        if they are wanted.
+        """
+        inputs = torch.from_numpy(np.concatenate([[before], ids[:-1]]))[:, None].to(self.device)
+        targets = torch.from_numpy(ids).to(self.device)
+        novel = np.flatnonzero(ids == UNK_ID)
+        earlier = state[-1]
+        hidden, state = self._read(inputs, novel, spellings, state)
+        h = hidden.states[:, 0]
+        loss, each = self.lm.table.nats(h, targets)
+        if self.mixture is not None:
+            counted = self.mixture.window(earlier[0], inputs, targets[:, None], left_out=False)
+            each = self.mixture.nats(each.detach(), h.detach(), *counted)
+            loss = loss + each.sum()
+        spelling = h.new_zeros(len(ids))
+        if len(novel):
+            place = torch.from_numpy(novel).to(self.device)
+            spelled = as_speller(self.novel).nats(h[place], spellings)
+            loss = loss + spelled.sum()
+            spelling = spelling.index_copy(0, place, spelled.detach())
+        return Followed(
+            each.detach().double().cpu().numpy(), spelling.double().cpu().numpy(), h.detach(),
+            detached(state), loss,
+        )  # fmt: skip
 
     # --- speaking -----------------------------------------------------------------------------
 
