@@ -1,25 +1,37 @@
-"""The cache: a mixture that sums to one, looks at nothing that comes later, and can be cut."""
+"""Models that learn while they read: what they say adds up, looks at nothing that comes later, can
+be cut into pieces, and without anything to learn with is the static model."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from spellonce.adaptive import CacheSettings, Reader, mix
+from spellonce.adaptive import Adaptation, CacheSettings, Reader
 from spellonce.cache import Memory, n_features
-from spellonce.tuning import fit_gate, follow, look_up
+from spellonce.dynamic import DynamicSettings, Weights
+from spellonce.growth import Grown, GrowthSettings
+from spellonce.lexicon import Spellings
+from spellonce.speller import Speller
+from spellonce.trie import Trie
+from spellonce.tuning import fit_gate, follow, look_up, score, tune_cache, tune_growth
 from spellonce.two_level import TwoLevel
 
+from .conftest import call
 from .test_systems import HISTORY, make, shorten
 from .toy import make_lexicon, strings
 
-TEXT = [*HISTORY, "bb", "ab", "bb", "\n", "aab", "bb", "ab", "\n", "aab", "b"]
+TEXT = [*HISTORY, "bb", "ab", "bab", "\n", "aab", "ba", "ab", "\n", "bab", "b", "ba"]
 SYSTEMS = ["full", "no-reg", "only-reg", "sep-reg", "1gram", "uncond", "mixed"]
 
 
@@ -35,90 +47,227 @@ def some_gate(n_components: int, seed: int = 0) -> tuple[tuple[float, ...], ...]
     return tuple(map(tuple, rows.tolist()))
 
 
-GATED = CacheSettings(4, (0.0, 0.5), some_gate(2))
+def some_scale(network: TwoLevel) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    return {
+        name: 0.1 + torch.rand(p.shape, generator=generator)
+        for name, p in network.named_parameters()
+    }
+
+
+CACHE = CacheSettings(4, (0.0, 0.5), some_gate(2))
+GROWTH = GrowthSettings(limit=2, like=0.4, often=0.7, new=0.3)
+DYNAMIC = DynamicSettings(segment=5, rate=0.02, decay=0.05)
+ADAPTATIONS = {
+    "cache": Adaptation(cache=CACHE),
+    "growth": Adaptation(growth=GROWTH),
+    "both": Adaptation(cache=CACHE, growth=GROWTH),
+    "dynamic": Adaptation(dynamic=DYNAMIC),
+    "all": Adaptation(CACHE, GROWTH, DYNAMIC, renormalise=True),
+}
+
+
+def reader_of(network: TwoLevel, adaptation: Adaptation) -> Reader:
+    return Reader(network, make_lexicon(), adaptation, some_scale(network))
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_without_a_cache_it_is_the_static_model(name: str) -> None:
+def test_what_learns_nothing_is_the_static_model(name: str) -> None:
     network, lexicon = network_of(name), make_lexicon()
     lm, spelling = network.score_tokens(lexicon, TEXT)
-    for cache in (None, CacheSettings.fixed(0.0, 1.0)):
-        piece = Reader(network, lexicon, cache).read(TEXT)
+    for nothing in (
+        Adaptation(),
+        Adaptation(cache=CacheSettings.fixed(0.0, 1.0)),
+        Adaptation(dynamic=replace(DYNAMIC, rate=0.0)),
+    ):
+        piece = reader_of(network, nothing).read(TEXT)
         np.testing.assert_allclose(piece.lm_nats, lm, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(piece.spell_nats, spelling, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(piece.nats, piece.lm_nats + piece.spell_nats, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["full", "1gram", "mixed"])
+@pytest.mark.parametrize("name", ["full", "mixed"])
+@pytest.mark.parametrize("kind", ADAPTATIONS)
 @pytest.mark.parametrize("n_read", [0, 1, 7, len(TEXT)])
-def test_all_that_may_come_adds_up_to_one(name: str, n_read: int) -> None:
-    """But for what the static model loses itself, and what UNK would spell of words in memory."""
-    network, lexicon = network_of(name), make_lexicon()
+def test_all_that_may_come_adds_up(name: str, kind: str, n_read: int) -> None:
+    """To one if renormalised; else but for what UNK spells of lexemes and remembered words.
+
+    Strings of up to five letters; words are made short, so that there is little beyond.
+    """
+    network = network_of(name)
     shorten(network)
-    reader = Reader(network, lexicon, GATED)
+    adaptation = ADAPTATIONS[kind]
+    reader = reader_of(network, adaptation)
     reader.read(TEXT[:n_read])
     kept = reader.state_dict()
+    total = unk = 0.0
+    for word in ["\n", *strings(5)]:
+        again = reader_of(network, adaptation)
+        again.restore(kept)
+        piece = again.read([word])
+        total += math.exp(-float(piece.nats[0]))
+        if word == "babab":  # never read: UNK, and then its spelling
+            unk = math.exp(-float(piece.lm_nats[0]))
+    assert total <= 1 + 1e-5
+    beyond = 0.05  # what is longer than five letters
+    assert total > 1 - unk * (beyond if adaptation.renormalise else 1)
+
+
+def test_growth_and_cache_lose_no_more_than_the_words_they_know() -> None:
+    """Exactly: 1 − π_0 · p(UNK) · p(new) · Σ p_spell(lexemes, remembered words, longer words)."""
+    network = network_of("full")
+    shorten(network)
+    reader = reader_of(network, ADAPTATIONS["cache"])
+    reader.read(TEXT)
+    kept = reader.state_dict()
     assert reader.memory is not None
-    remembered = {reader.memory.words().get(n) for n in reader.memory.strings.tolist()}
+    remembered = reader.memory.novel_words()
     static, adaptive = {}, {}
-    for word in ["\n", *strings(5)[1:]]:
-        again = Reader(network, lexicon, GATED)
+    for word in ["\n", *strings(5)]:
+        again = reader_of(network, ADAPTATIONS["cache"])
         again.restore(kept)
         piece = again.read([word])
         static[word] = math.exp(-float(piece.lm_nats[0] + piece.spell_nats[0]))
         adaptive[word] = math.exp(-float(piece.nats[0]))
-    share = adaptive["babab"] / static["babab"]  # of the static model: this was never read
-    assert share == pytest.approx(1) if n_read == 0 else share < 1
-    lost = 1 - sum(static.values()) + sum(static[word] for word in remembered & static.keys())
+    share = adaptive["babab"] / static["babab"]
+    lost = 1 - sum(static.values()) + sum(static[word] for word in remembered)
+    assert remembered and share < 1
     assert sum(adaptive.values()) == pytest.approx(1 - share * lost, abs=1e-5)
-    assert 0 <= lost < 0.6
 
 
 def test_the_cache_against_a_plain_one() -> None:
     """Token by token, straight from the definition."""
     network, lexicon = network_of("full"), make_lexicon()
     theta, weight, window = 0.7, 0.3, 5
-    piece = Reader(network, lexicon, CacheSettings.fixed(weight, theta, window)).read(TEXT)
+    cache = CacheSettings.fixed(weight, theta, window)
+    piece = reader_of(network, Adaptation(cache=cache)).read(TEXT)
     text = follow(network, lexicon, TEXT, n_chars=1)
     h = text.states.double().numpy()
+    static = np.exp(-(text.routes.lm + text.routes.spelling))
     for i, word in enumerate(TEXT):
         past = range(max(0, i - window), i)
         scores = {j: math.exp(theta * float(h[i] @ h[j])) for j in past}
-        total = sum(scores.values())
-        cached = sum(s for j, s in scores.items() if TEXT[j] == word) / total if past else 0.0
-        static = math.exp(-float(text.static[i]))
+        cached = sum(s for j, s in scores.items() if TEXT[j] == word)
         if not past:
-            expected = static
-        elif text.is_novel[i] and cached > 0:
-            expected = weight * cached
+            expected = static[i]
+        elif text.routes.is_novel[i] and cached > 0:
+            expected = weight * cached / sum(scores.values())
         else:
-            expected = (1 - weight) * static + weight * cached
+            expected = (1 - weight) * static[i] + weight * cached / sum(scores.values())
         assert piece.nats[i] == pytest.approx(-math.log(expected), rel=1e-5), (i, word)
 
 
+def test_growth_against_a_plain_one() -> None:
+    network, lexicon = network_of("full"), make_lexicon()
+    piece = reader_of(network, Adaptation(growth=GROWTH)).read(TEXT)
+    text = follow(network, lexicon, TEXT, n_chars=1)
+    h = text.states.double().numpy()
+    met: dict[str, list[int]] = {}
+    for i, word in enumerate(TEXT):
+        expected = -text.routes.lm[i]
+        if text.routes.is_novel[i]:
+            scores = {
+                w: math.exp(GROWTH.like * float(h[i] @ h[at].mean(0))) * len(at) ** GROWTH.often
+                for w, at in met.items()
+            }
+            total = sum(scores.values()) + math.exp(GROWTH.new)
+            new = math.exp(GROWTH.new - text.routes.spelling[i])
+            expected += math.log((scores[word] if word in met else new) / total)
+            at = met.pop(word, [])
+            if not at and len(met) == GROWTH.limit:
+                met.pop(next(iter(met)))  # the one that was not met for longest
+            met[word] = [*at, i]
+        assert piece.nats[i] == pytest.approx(-expected, rel=1e-5), (i, word)
+
+
+@pytest.mark.parametrize("kind", ADAPTATIONS)
 @pytest.mark.parametrize("name", ["full", "mixed"])
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=8)
 @given(cuts=st.lists(st.integers(0, len(TEXT)), max_size=4))
-def test_pieces_score_as_the_whole(name: str, cuts: list[int]) -> None:
-    network, lexicon = network_of(name), make_lexicon()
-    whole = Reader(network, lexicon, GATED).read(TEXT)
-    reader = Reader(network, lexicon, GATED)
+def test_pieces_score_as_the_whole(name: str, kind: str, cuts: list[int]) -> None:
+    network, adaptation = network_of(name), ADAPTATIONS[kind]
+    whole = reader_of(network, adaptation).read(TEXT)
+    reader = reader_of(network, adaptation)
     found = []
-    borders = sorted({0, *cuts, len(TEXT)})
-    for a, b in itertools.pairwise(borders):
+    for a, b in itertools.pairwise(sorted({0, *cuts, len(TEXT)})):
         kept = reader.state_dict()
-        reader = Reader(network, lexicon, GATED)
+        reader = reader_of(network, adaptation)
         reader.restore(kept)
         found.append(reader.read(TEXT[a:b]).nats)
     np.testing.assert_allclose(np.concatenate(found), whole.nats, rtol=1e-4, atol=1e-5)
 
 
-def test_what_comes_later_changes_nothing() -> None:
-    network, lexicon = network_of("full"), make_lexicon()
-    whole = Reader(network, lexicon, GATED).read(TEXT)
+@pytest.mark.parametrize("kind", ADAPTATIONS)
+def test_what_comes_later_changes_nothing(kind: str) -> None:
+    network, adaptation = network_of("full"), ADAPTATIONS[kind]
+    whole = reader_of(network, adaptation).read(TEXT)
     for n in range(1, len(TEXT)):
-        other = Reader(network, lexicon, GATED).read([*TEXT[:n], "bab", "aab"])
+        other = reader_of(network, adaptation).read([*TEXT[:n], "bab", "aab"])
         np.testing.assert_allclose(other.nats[:n], whole.nats[:n], rtol=1e-4, atol=1e-5)
+
+
+# --- dynamic evaluation ------------------------------------------------------------------------
+
+
+def test_a_dynamic_step_is_the_rule_of_krause() -> None:
+    network = network_of("full")
+    scale = some_scale(network)
+    weights = Weights(network, DYNAMIC, scale)
+    before = weights.state_dict()
+    with torch.no_grad():  # somewhere else than the trained weights
+        for p in weights.network.parameters():
+            p += 0.1
+    moved = weights.state_dict()
+    loss = sum(p.square().sum() for p in weights.network.parameters())
+    assert isinstance(loss, Tensor)
+    weights.step(loss)
+    mean = float(torch.cat([s.flatten() for s in scale.values()]).mean())
+    for name, after in weights.state_dict().items():
+        back = (DYNAMIC.decay * scale[name] / mean).clamp_max(1)
+        expected = moved[name] + back * (before[name] - moved[name])
+        expected -= DYNAMIC.rate * 2 * moved[name] / (scale[name] + DYNAMIC.epsilon * mean)
+        torch.testing.assert_close(after, expected)
+    for name, parameter in network.named_parameters():
+        torch.testing.assert_close(parameter.detach(), before[name], msg="the model itself stays")
+
+
+def test_dynamic_evaluation_learns_what_comes_again() -> None:
+    network = network_of("full")
+    tokens = ["ab", "bb", "bab", "\n"] * 60
+    static = reader_of(network, Adaptation()).read(tokens).nats
+    following = Adaptation(dynamic=replace(DYNAMIC, rate=0.1, decay=0.0))
+    dynamic = reader_of(network, following).read(tokens).nats
+    np.testing.assert_allclose(dynamic[:5], static[:5], rtol=1e-5)
+    assert dynamic[-40:].mean() < 0.8 * static[-40:].mean()
+
+
+# --- the trie ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["full", "mixed"])
+def test_the_mass_of_words_over_their_prefixes_is_that_of_each_added_up(name: str) -> None:
+    network, lexicon = network_of(name), make_lexicon()
+    speller = network.novel
+    assert isinstance(speller, Speller)
+    words = ["ab", "a", "", "aab", "bb", "b", "abab", "◇", "ab"]
+    spelled = Spellings.of(lexicon.alphabet, words)
+    trie = Trie(spelled[i].tolist() for i in range(len(spelled)))
+    assert trie.n_words == len(set(words))
+    vectors = torch.randn(5, 5, generator=torch.Generator().manual_seed(0))
+    different = Spellings.of(lexicon.alphabet, sorted(set(words)))
+    with torch.no_grad():
+        expected = [
+            float((-speller.nats(v.expand(len(different), -1), different)).exp().sum())
+            for v in vectors
+        ]
+    np.testing.assert_allclose(trie.mass(speller, vectors).numpy(), expected, rtol=1e-5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spellonce.trie._PAIRS", 3)
+        np.testing.assert_allclose(trie.mass(speller, vectors).numpy(), expected, rtol=1e-5)
+    assert Trie([]).mass(speller, vectors).tolist() == [0.0] * 5
+
+
+# --- tuning ------------------------------------------------------------------------------------
 
 
 def test_a_gate_is_fitted_to_a_text() -> None:
@@ -127,20 +276,85 @@ def test_a_gate_is_fitted_to_a_text() -> None:
     text = follow(network, lexicon, tokens, n_chars=100)
     plain = CacheSettings(8, (0.0, 0.5))
     found = look_up(text, lexicon.n_lexemes, plain)
-    fitted = fit_gate(text, found, plain, by_state=True, weight_decay=1e-4)
-    bits = [
-        text.bpc(mix(text.static, text.is_novel, found, s.log_weights(found, text.states)))
-        for s in (fitted, CacheSettings(8, (0.0, 0.5), some_gate(2)))
-    ]
-    assert bits[0] < text.bpc(text.static) and bits[0] < bits[1]
-    read = Reader(network, lexicon, fitted).read(tokens)
+    fitted = fit_gate(text, found, plain)
+    other = replace(plain, by_features=some_gate(2))
+    bits = [text.bpc(score(text, found, one)) for one in (fitted, other)]
+    assert bits[0] < text.static_bpc() and bits[0] < bits[1]
+    read = reader_of(network, Adaptation(cache=fitted)).read(tokens)
     assert text.bpc(read.nats) == pytest.approx(bits[0], rel=1e-4)
+
+
+def test_growth_is_tuned_to_a_text_and_cache_on_top_of_it() -> None:
+    network, lexicon = network_of("full"), make_lexicon()
+    tokens = TEXT * 5
+    text = follow(network, lexicon, tokens, n_chars=100)
+    growth, grown = tune_growth(text, limit=5)
+    read = reader_of(network, Adaptation(growth=growth)).read(tokens)
+    with_growth = grown.bpc(-grown.routes.log_p(np.zeros(len(tokens), dtype=bool)))
+    assert text.bpc(read.nats) == pytest.approx(with_growth, rel=1e-5)
+    assert with_growth < text.static_bpc()
+    cache, bpc = tune_cache(grown, lexicon.n_lexemes, windows=(6,), sharpness=((0.0, 0.3),))
+    both = reader_of(network, Adaptation(cache=cache, growth=growth)).read(tokens)
+    assert text.bpc(both.nats) == pytest.approx(bpc, rel=1e-4)
+    assert bpc < with_growth
+
+
+# --- bounds ------------------------------------------------------------------------------------
 
 
 def test_memory_is_bounded() -> None:
     memory = Memory(2, 3, window=10, sharpness=(0.0,))
     for i in range(3000):
         memory.read(torch.zeros(1, 2), np.array([memory.number(f"w{i}")]))
-    assert len(memory.strings) == 10 and len(memory.words()) <= 1021 + 1
+    assert len(memory.strings) == 10 and len(memory.words()) <= 1022
     names = memory.words()
     assert [names[n] for n in memory.strings.tolist()] == [f"w{i}" for i in range(2990, 3000)]
+    assert memory.novel_words() == {f"w{i}" for i in range(2990, 3000)}
+
+
+def test_growth_is_bounded() -> None:
+    grown = Grown(2, limit=3)
+    for i in range(10):
+        grown.meet(f"w{i % 5}", np.ones(2))
+    assert len(grown.words()) == 3
+
+
+# --- the command line ---------------------------------------------------------------------------
+
+
+def test_a_run_is_tuned_and_learns_while_it_reads(tiny_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run, run)
+    call("eval", run, "--cache").refused(f"not been tuned yet: spellonce tune {run}", 2)
+    found = json.loads(call("tune", run, "--tokens", 100, "--json").ok())
+    bpc = {row["what"].partition(" (")[0]: row["bpc"] for row in found["tried"]}
+    assert bpc["cache"] < bpc["static"]
+    static = json.loads(call("eval", run, "--json").ok())
+    assert static["bpc"] == pytest.approx(bpc["static"], rel=1e-5)
+    kept = min(bpc["cache"], bpc["cache and growth"])
+    for options, figure in ((["--cache"], kept), (["--cache", "--reset"], None),
+                            (["--dynamic"], None), (["--cache", "--dynamic"], None)):  # fmt: skip
+        result = json.loads(call("eval", run, *options, "--json").ok())
+        assert result["static"]["bpc"] == pytest.approx(
+            static["bpc"], rel=1e-5 if "--dynamic" not in options else 0.05
+        )
+        assert result["adaptive"]["cache"] == ("--cache" in options)
+        assert result["bpc_lm"] is None and "mode:" in result["signature"]
+        if figure is not None:
+            assert result["bpc"] == pytest.approx(figure, rel=1e-4)
+    assert "static_bpc" in call("eval", run, "--cache").ok()
+    text = tmp_path / "t.txt"
+    text.write_text("The wug zibbled. The wug ran.\nA wug.\n")
+    scored = call("score", "-m", run, "--cache", "--format", "jsonl", text).ok()
+    rows = [json.loads(line) for line in scored.splitlines()]
+    whole = json.loads(call("eval", run, "--cache", "--text", text, "--json").ok())
+    assert sum(row["bits"] for row in rows) == pytest.approx(whole["bits"], rel=1e-9)
+    wugs = [row["bits"] for row in rows if row["token"] == "wug"]
+    assert wugs[1] < wugs[0]
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    compared = json.loads(call("compare", run, other, "--cache", "--json").ok())
+    system = compared["systems"][0]
+    assert system["bpc"] != system["static"]["bpc"]
+    plain = json.loads(call("compare", run, other, "--json").ok())["systems"][0]
+    assert system["static"]["bpc"] == pytest.approx(plain["bpc"], rel=1e-5)

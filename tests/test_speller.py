@@ -45,7 +45,7 @@ def test_all_strings_and_the_mass_of_longer_ones_sum_to_one() -> None:
     # The mass of longer strings: of every prefix of length up_to + 1, whatever follows.
     prefixes = [w for w in strings(up_to + 1) if len(w) == up_to + 1]
     inputs, _ = padded(spell(prefixes), np.arange(len(prefixes)))
-    states, _ = speller._run(
+    states, _ = speller.run(
         inputs[: up_to + 1], vector.expand(len(prefixes), -1), speller.zero_state(len(prefixes)),
         None,
     )  # fmt: skip

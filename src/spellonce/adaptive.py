@@ -1,20 +1,23 @@
-"""A two-level model that remembers: its scores mixed with a cache of what it has just read.
+"""A two-level model that learns while it reads, by any of four means.
 
     p(s | ctx) = π_0 · p_static(s | ctx) + Σ_k π_k · c_k(s | h)
 
-c_k are the components of the cache (see `cache`), π = π(h, what the cache knows) a softmax gate.
-It is one distribution over lexemes ∪ novel words in memory ∪ UNK, so a coder can spend it: a
-lexeme adds up both routes, a novel word in memory has the cache's alone, and UNK spells only what
-is in neither. Nothing that comes later has a part in a score; the cache is a mixture of what was
-read before, and weights change, if they do, after a segment was scored.
+- *Cache* (`cache`): c_k are its components, π = π(h, what the cache knows) a softmax gate.
+- *Growth* (`growth`): novel words become lexemes, in a tail of the softmax that UNK stands for.
+- *Dynamic evaluation* (`dynamic`): gradient steps on each segment after it was scored.
+- *Renormalisation* (`trie`): UNK spells what is no lexeme and not remembered, with all its mass.
+
+It is one distribution over lexemes ∪ remembered novel words ∪ UNK, so a coder can spend it: a
+lexeme or a grown word adds up its routes, a novel word that only the cache knows has the cache's,
+and UNK spells only what is in none of them. Nothing that comes later has a part in a score.
 
     N tokens, D width, K components, F features
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -23,8 +26,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spellonce.cache import Found, Memory, n_features
+from spellonce.dynamic import DynamicSettings, Weights
 from spellonce.errors import ConfigError, RunError
-from spellonce.lexicon import EOS_ID, UNK_ID, Lexicon, Spellings
+from spellonce.growth import Grown, GrowthSettings
+from spellonce.lexeme_lm import State
+from spellonce.lexicon import EOS_ID, N_SPECIAL, UNK_ID, Lexicon, Spellings
+from spellonce.speller import Speller
+from spellonce.trie import Trie
 from spellonce.two_level import Followed, TwoLevel
 
 STRIP = 500
@@ -76,11 +84,101 @@ class CacheSettings:
         return log_weights
 
 
-def mix(static: Floats, is_novel: NDArray[np.bool_], found: Found, log_weights: Floats) -> Floats:
-    """−log p of each token under the mixture, given −log p_static."""
-    cached = np.logaddexp.reduce(found.log_p + log_weights[:, 1:], 1)
-    own = np.where(is_novel & (cached > -np.inf), -np.inf, log_weights[:, 0] - static)
-    nats: Floats = -np.logaddexp(own, cached)
+@dataclass(frozen=True)
+class Adaptation:
+    """What is learned while reading; without any of it, nothing is."""
+
+    cache: CacheSettings | None = None
+    growth: GrowthSettings | None = None
+    dynamic: DynamicSettings | None = None
+    renormalise: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """For `adaptive.json`."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Adaptation:
+        """What `to_json` gave."""
+        try:
+            cache, growth, dynamic = (kept[name] for name in ("cache", "growth", "dynamic"))
+            if cache is not None:
+                cache = CacheSettings(
+                    int(cache["window"]), tuple(map(float, cache["sharpness"])),
+                    tuple(tuple(map(float, row)) for row in cache["by_features"]),
+                    tuple(tuple(map(float, row)) for row in cache["by_state"]),
+                )  # fmt: skip
+            return cls(
+                cache,
+                None if growth is None else GrowthSettings(**growth),
+                None if dynamic is None else DynamicSettings(**dynamic),
+                bool(kept["renormalise"]),
+            )
+        except (KeyError, TypeError, ValueError, ConfigError) as error:
+            raise RunError(f"adaptive.json is damaged: {error}; make it again with tune") from error
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What a model is asked to learn while it reads."""
+
+    cache: bool = False
+    """Remember words, by cache and growth."""
+    dynamic: bool = False
+    """Move the weights."""
+    renormalise: bool = False
+    """Let UNK spell only what is no lexeme."""
+    reset: bool = False
+    """Forget words where an article begins."""
+
+    def __bool__(self) -> bool:
+        return self.cache or self.dynamic or self.renormalise
+
+    @property
+    def name(self) -> str:
+        """`cache+dynamic`, or `static`."""
+        return "+".join(name for name, is_on in asdict(self).items() if is_on) or "static"
+
+    def of(self, tuned: Adaptation) -> Adaptation:
+        """What is asked for, as it was tuned."""
+        return Adaptation(
+            tuned.cache if self.cache else None,
+            tuned.growth if self.cache else None,
+            tuned.dynamic if self.dynamic else None,
+            self.renormalise,
+        )
+
+
+@dataclass(frozen=True)
+class Routes:
+    """The ways to a token's string that do not lead through the cache, in nats.  (N,) each"""
+
+    lm: Floats
+    """−log p_LM of the lexeme, or of UNK."""
+    spelling: Floats
+    """−log p_spell of a novel word, zero for others; renormalised, if it is."""
+    is_novel: NDArray[np.bool_]
+    log_grown: Floats
+    """log p of a grown word in UNK's tail; −∞ where it has not grown."""
+    log_new: Floats
+    """log p that UNK spells a new word."""
+
+    @classmethod
+    def static(cls, lm: Floats, spelling: Floats, is_novel: NDArray[np.bool_]) -> Routes:
+        """Without growth."""
+        return cls(lm, spelling, is_novel, np.full(len(lm), -np.inf), np.zeros(len(lm)))
+
+    def log_p(self, is_cached: NDArray[np.bool_]) -> Floats:
+        """log p of all of them together, where a novel word in the cache is not spelled."""
+        spelled = np.where(is_cached, -np.inf, self.log_new - self.spelling)
+        inside = np.where(self.log_grown > -np.inf, self.log_grown, spelled)
+        own: Floats = np.where(self.is_novel, inside, 0.0) - self.lm
+        return own
+
+
+def mix(routes: Routes, cached: Floats, log_static: Floats) -> Floats:
+    """−log p of each token; `cached` is log Σ_k π_k c_k of it, `log_static` log π_0.  (N,)"""
+    nats: Floats = -np.logaddexp(log_static + routes.log_p(cached > -np.inf), cached)
     return nats
 
 
@@ -90,7 +188,7 @@ class Piece:
 
     lm_nats: Floats
     spell_nats: Floats
-    """The two parts of the static score."""
+    """The two parts of the score without cache, growth and renormalisation."""
     nats: Floats
     """The adaptive score."""
 
@@ -99,65 +197,184 @@ class Reader:
     """Reads one stream, piece by piece, and scores every token before it learns from it."""
 
     def __init__(
-        self, network: TwoLevel, lexicon: Lexicon, cache: CacheSettings | None = None
+        self,
+        network: TwoLevel,
+        lexicon: Lexicon,
+        adaptation: Adaptation,
+        scale: Mapping[str, Tensor] | None = None,
     ) -> None:
-        self.network, self.lexicon, self.cache = network, lexicon, cache
+        """`scale`: what gradients were like in training, for dynamic evaluation."""
+        self.lexicon, self.adaptation = lexicon, adaptation
+        self.weights: Weights | None = None
+        if adaptation.dynamic is not None:
+            if scale is None:
+                raise RunError("this run has no record of its gradients: train it again")
+            self.weights = Weights(network, adaptation.dynamic, scale)
+            network = self.weights.network
+        self.network = network
+        width = network.lm.table.n_embed
+        self.memory: Memory | None = None
+        if (cache := adaptation.cache) is not None:
+            self.memory = Memory(
+                width, lexicon.n_lexemes, window=cache.window, sharpness=cache.sharpness
+            )
+        growth = adaptation.growth
+        self.grown = None if growth is None else Grown(width, growth.limit)
+        self._lexemes = _lexeme_trie(network, lexicon) if adaptation.renormalise else None
         self._state = network.zero_state(1)
         self._before = EOS_ID
-        self.memory: Memory | None = None
-        if cache is not None:
-            self.memory = Memory(
-                network.lm.table.n_embed, lexicon.n_lexemes,
-                window=cache.window, sharpness=cache.sharpness,
-            )  # fmt: skip
+        self._segment = _Segment(self._state, self._before)
 
     def forget(self) -> None:
-        """Empties the cache; the hidden state stays."""
-        if self.memory is not None:
-            self.memory.forget()
+        """Remembers no word any longer; hidden state and weights stay."""
+        for part in (self.memory, self.grown):
+            if part is not None:
+                part.forget()
 
     def read(self, tokens: Sequence[str]) -> Piece:
         """Scores the next tokens of the stream."""
-        pieces = [self._read(tokens[i : i + STRIP]) for i in range(0, len(tokens), STRIP)]
+        pieces = [self._read(part) for part in self._parts(tokens)]
         none = np.zeros(0)
         return Piece(*(
             np.concatenate([none, *(getattr(piece, name) for piece in pieces)])
             for name in ("lm_nats", "spell_nats", "nats")
         ))  # fmt: skip
 
+    def _parts(self, tokens: Sequence[str]) -> Iterator[Sequence[str]]:
+        """The tokens in parts: weights stay within one; renormalised, all that is remembered."""
+        start = 0
+        while start < len(tokens):
+            size = 1 if self.adaptation.renormalise else STRIP
+            if self.adaptation.dynamic is not None:
+                room = self.adaptation.dynamic.segment - len(self._segment.tokens)
+                size = min(size, room)
+            yield tokens[start : start + size]
+            start += size
+
     def _read(self, tokens: Sequence[str]) -> Piece:
         ids, _ = self.lexicon.encode(tokens)
         is_novel = ids == UNK_ID
-        replace = self.lexicon.alphabet.replace
-        words = [replace(tokens[i]) for i in np.flatnonzero(is_novel).tolist()]
-        followed = self._follow(ids, Spellings.of(self.lexicon.alphabet, words))
+        words = _novel_words(self.lexicon, tokens, is_novel)
+        with torch.no_grad():
+            followed = self._follow(ids, words, self._state, self._before)
+        routes = self._routes(followed, is_novel, words)
+        cached, log_static = self._look_up(followed, ids, is_novel, words)
+        nats = mix(routes, cached, log_static)
         self._state, self._before = followed.state, int(ids[-1])
-        static = followed.lm_nats + followed.spell_nats
-        if self.cache is None or self.memory is None:
-            return Piece(followed.lm_nats, followed.spell_nats, static)
+        self._learn(tokens)
+        return Piece(followed.lm_nats, followed.spell_nats, nats)
+
+    def _follow(
+        self, ids: NDArray[np.int64], words: list[str], state: State, before: int
+    ) -> Followed:
+        spelled = Spellings.of(self.lexicon.alphabet, words)
+        return self.network.follow(ids, before, spelled, state)
+
+    def _look_up(
+        self,
+        followed: Followed,
+        ids: NDArray[np.int64],
+        is_novel: NDArray[np.bool_],
+        words: list[str],
+    ) -> tuple[Floats, Floats]:
+        """(log Σ_k π_k c_k, log π_0) of each token; it is then remembered."""
+        if self.memory is None or self.adaptation.cache is None:
+            return np.full(len(ids), -np.inf), np.zeros(len(ids))
         strings = ids.astype(np.int64)
         strings[is_novel] = [self.memory.number(word) for word in words]
         found = self.memory.read(followed.states, strings)
-        log_weights = self.cache.log_weights(found, followed.states)
-        nats = mix(static, is_novel, found, log_weights)
-        return Piece(followed.lm_nats, followed.spell_nats, nats)
+        log_weights = self.adaptation.cache.log_weights(found, followed.states)
+        return np.logaddexp.reduce(found.log_p + log_weights[:, 1:], 1), log_weights[:, 0]
 
-    @torch.no_grad()
-    def _follow(self, ids: NDArray[np.int64], spellings: Spellings) -> Followed:
-        return self.network.follow(ids, self._before, spellings, self._state)
+    def _routes(self, followed: Followed, is_novel: NDArray[np.bool_], words: list[str]) -> Routes:
+        """What leads to each token but for the cache; novel words then have grown."""
+        routes = Routes.static(followed.lm_nats, followed.spell_nats.copy(), is_novel)
+        for i, word in zip(np.flatnonzero(is_novel).tolist(), words, strict=True):
+            state = followed.states[i]
+            if self._lexemes is not None:
+                routes.spelling[i] += self._log_of_others(state, word)
+            if self.grown is not None and self.adaptation.growth is not None:
+                chance = self.grown.meet(word, state.double().cpu().numpy())
+                routes.log_grown[i], routes.log_new[i] = chance.log_p(self.adaptation.growth)
+        return routes
+
+    def _log_of_others(self, state: Tensor, word: str) -> float:
+        """log of what p_spell spends on strings that are neither lexemes nor remembered."""
+        remembered = set() if self.grown is None else set(self.grown.words())
+        if self.memory is not None:
+            remembered |= self.memory.novel_words()
+        if self._lexemes is None or word in remembered:  # then it is not spelled
+            return 0.0
+        speller = _speller_of(self.network)
+        with torch.no_grad():
+            mass = float(self._lexemes.mass(speller, state[None]))
+            spelled = Spellings.of(self.lexicon.alphabet, sorted(remembered))
+            nats = speller.nats(state.expand(len(spelled), -1), spelled)
+            mass += float(nats.double().neg().exp().sum())
+        return float(np.log1p(-min(mass, 1 - 1e-9)))
+
+    def _learn(self, tokens: Sequence[str]) -> None:
+        """Takes a gradient step on a segment that is complete, which was scored before."""
+        if self.weights is None:
+            return
+        self._segment.tokens.extend(tokens)
+        if len(self._segment.tokens) < self.weights.settings.segment:
+            return
+        segment = self._segment
+        ids, _ = self.lexicon.encode(segment.tokens)
+        words = _novel_words(self.lexicon, segment.tokens, ids == UNK_ID)
+        with torch.enable_grad():
+            followed = self._follow(ids, words, segment.state, segment.before)
+        self.weights.step(followed.loss / len(ids))
+        self._segment = _Segment(self._state, self._before)
 
     # --- keeping it -----------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """All that it carries from piece to piece."""
+        segment = self._segment
         return {
-            "state": [tuple(t.clone() for t in part) for part in self._state],
+            "state": self._state,
             "before": self._before,
+            "segment": (segment.state, segment.before, list(segment.tokens)),
             "memory": None if self.memory is None else self.memory.state_dict(),
+            "grown": None if self.grown is None else self.grown.state_dict(),
+            "weights": None if self.weights is None else self.weights.state_dict(),
         }
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         """What `state_dict` gave."""
         self._state, self._before = kept["state"], kept["before"]
+        state, before, tokens = kept["segment"]
+        self._segment = _Segment(state, before, list(tokens))
         if self.memory is not None:
             self.memory.restore(kept["memory"])
+        if self.grown is not None:
+            self.grown.restore(kept["grown"])
+        if self.weights is not None:
+            self.weights.restore(kept["weights"])
+
+
+class _Segment:
+    """What was read since the last gradient step, and where that was."""
+
+    def __init__(self, state: State, before: int, tokens: list[str] | None = None) -> None:
+        self.state, self.before, self.tokens = state, before, tokens or []
+
+
+def _novel_words(lexicon: Lexicon, tokens: Sequence[str], is_novel: NDArray[np.bool_]) -> list[str]:
+    return [lexicon.alphabet.replace(tokens[i]) for i in np.flatnonzero(is_novel).tolist()]
+
+
+def _lexeme_trie(network: TwoLevel, lexicon: Lexicon) -> Trie:
+    _speller_of(network)
+    spelled = lexicon.spellings()
+    return Trie(spelled[i].tolist() for i in range(N_SPECIAL, lexicon.n_lexemes))
+
+
+def _speller_of(network: TwoLevel) -> Speller:
+    """The speller of novel words, if it is a character LSTM."""
+    speller = getattr(network.novel, "speller", network.novel)
+    if not isinstance(speller, Speller):
+        raise ConfigError("renormalisation needs a speller that is a character LSTM")
+    return speller

@@ -147,8 +147,13 @@ class Memory:
         return strings, log_p, looked_up.features[0]
 
     def words(self) -> dict[int, str]:
-        """The novel words by their numbers."""
+        """Novel words by their numbers."""
         return {number: word for word, number in self._numbers.items()}
+
+    def novel_words(self) -> set[str]:
+        """Those that are in memory."""
+        here = set(self.strings.tolist())
+        return {word for word, number in self._numbers.items() if number in here}
 
     # --- keeping it -----------------------------------------------------------------------------
 

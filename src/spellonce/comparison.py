@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +15,11 @@ from spellonce.runs import RunFolder
 from spellonce.significance import LEVEL, PermutationTest, holm, permutation_test
 from spellonce.text import MIN_ARTICLES
 
+if TYPE_CHECKING:
+    from spellonce.adaptive import Learning
+
 _FIGURES = (
-    "recipe", "bits", "bpc", "bpc_lm", "bpc_spell", "bpc_strict", "n_chars", "bins",
+    "recipe", "bits", "bpc", "bpc_lm", "bpc_spell", "bpc_strict", "n_chars", "bins", "static",
 )  # fmt: skip
 _VISIBLE = 0.0005
 """Bits per character that show in a figure of three digits."""
@@ -27,19 +30,21 @@ def compare(
     split: str = "test",
     *,
     device: str = "cpu",
+    learning: Learning | None = None,
     status: Callable[[str], None] = lambda message: None,
 ) -> dict[str, Any]:
     """What `spellonce compare --json` prints: the figures of each run, and a paired permutation
     test over articles for each pair, corrected after Holm.
 
-    `delta` is the bpc of `a` minus that of `b`. `status` is told what is being scored.
+    `delta` is the bpc of `a` minus that of `b`. `learning`: what they learn while they read.
+    `status` is told what is being scored.
     """
     paths = [Path(run) for run in runs]
     configs = _check_runs(paths, split)
     evaluations: list[dict[str, Any]] = []
     for path in paths:
         status(f"scoring {split} with {path} ({len(evaluations) + 1} of {len(paths)})")
-        evaluations.append(evaluation_of(path, split, device=device))
+        evaluations.append(evaluation_of(path, split, device=device, learning=learning))
         _check_same_articles(paths, evaluations, split)
     systems = [
         {"run": str(path), "seed": config["seed"], **{key: result[key] for key in _FIGURES}}

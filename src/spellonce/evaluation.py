@@ -44,6 +44,8 @@ class TokenScores:
     article_rule: str
     has_parts: bool = True
     """Whether lexeme and spelling are separate parts of this model's score."""
+    nats_static: NDArray[np.float64] | None = None
+    """What it would be, had the model learned nothing while it read."""
 
     def __len__(self) -> int:
         return len(self.tokens)

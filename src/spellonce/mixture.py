@@ -96,6 +96,13 @@ def count_all(type_ids: NDArray[np.int32], lexicon: Lexicon, config: NgramConfig
     )
 
 
+def blend(log_probs: Tensor, counts: Tensor, logit: Tensor) -> Tensor:
+    """log((1 − λ) · p + λ · p_counts), given log p, p_counts and the logit of λ."""
+    return torch.logaddexp(
+        functional.logsigmoid(-logit) + log_probs, functional.logsigmoid(logit) + counts.log()
+    )
+
+
 class _Gate(nn.Module):
     """How far counts are trusted."""
 
@@ -130,13 +137,10 @@ class _Gate(nn.Module):
         return self._mix(log_probs, counts, hidden[:, None], kinds)
 
     def _mix(self, log_probs: Tensor, counts: Tensor, hidden: Tensor, kinds: Tensor) -> Tensor:
-        logit = self._logit(hidden, kinds)
-        return torch.logaddexp(
-            functional.logsigmoid(-logit) + log_probs, functional.logsigmoid(logit) + counts.log()
-        )
+        return blend(log_probs, counts, self.logit(hidden, kinds))
 
-    def _logit(self, hidden: Tensor, kinds: Tensor) -> Tensor:
-        """Of λ."""
+    def logit(self, hidden: Tensor, kinds: Tensor) -> Tensor:
+        """Of λ, given states and kinds of contexts."""
         return cast(Tensor, self.gate(hidden)[..., 0] + self.trust[kinds])
 
 
@@ -162,7 +166,7 @@ class TextMixture(_Gate):
 
         The gradient of the mixture's nats is that of the LSTM's, times the LSTM's part in it.
         """
-        logit = self._logit(hidden, torch.from_numpy(kinds).to(hidden.device))
+        logit = self.logit(hidden, torch.from_numpy(kinds).to(hidden.device))
         mixed = self.nats(lstm_nats, hidden, p, kinds)
         part = (functional.logsigmoid(-logit) - lstm_nats + mixed).exp()
         return 1 - self.config.complement * (1 - part)

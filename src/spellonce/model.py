@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from spellonce import lexicon as lexicons
 from spellonce import recipes, runtime
+from spellonce.adaptive import Adaptation, Learning, Reader
 from spellonce.errors import ConfigError
 from spellonce.evaluation import TokenScores, figures
 from spellonce.generation import Generator, Piece
@@ -29,10 +30,12 @@ from spellonce.network import Network, load_weights
 from spellonce.preparation import load_units, source_of, text_format
 from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
-from spellonce.scoring import score_reading, score_readings
+from spellonce.scoring import score_adaptively, score_reading, score_readings
 from spellonce.text import TextFormat, read, split_lines
 from spellonce.two_level import TwoLevel
 from spellonce.unit_lm import UnitLM
+
+STATIC, NOTHING = Learning(), Adaptation()
 
 
 @dataclass(frozen=True)
@@ -64,45 +67,81 @@ class Model:
     format: TextFormat
     config: dict[str, Any]
     """The run's `config.json`."""
+    folder: RunFolder | None = None
+    """Where it was loaded from."""
 
-    def score(self, text: str) -> TokenScores:
-        """The probability of every token of a text, which is read as one stream."""
-        return self.score_lines(split_lines(text))
+    def score(self, text: str, learning: Learning = STATIC) -> TokenScores:
+        """The probability of every token of a text, which is read as one stream.
 
-    def score_lines(self, lines: Iterable[str]) -> TokenScores:
+        `learning`: what the model learns while it reads; the run must have been tuned for it.
+        """
+        return self.score_lines(split_lines(text), learning)
+
+    def score_lines(self, lines: Iterable[str], learning: Learning = STATIC) -> TokenScores:
         """The same for lines, each with its `\\n` but perhaps the last."""
-        return score_reading(self.network, self.lexicon, read(lines, self.format))
+        reading = read(lines, self.format)
+        if not learning:
+            return score_reading(self.network, self.lexicon, reading)
+        return score_adaptively(self.reader(learning), reading, reset=learning.reset)
 
-    def score_texts(self, texts: Iterable[str]) -> list[TokenScores]:
+    def score_texts(self, texts: Iterable[str], learning: Learning = STATIC) -> list[TokenScores]:
         """Many texts, each on its own, as `score` does: side by side, and so faster."""
+        if learning:
+            return [self.score(text, learning) for text in texts]
         readings = [read(split_lines(text), self.format) for text in texts]
         return score_readings(self.network, self.lexicon, readings)
 
-    def evaluate(self, lines: Iterable[str], split: str = "text") -> dict[str, Any]:
+    def reader(self, learning: Learning) -> Reader:
+        """What reads a text piece by piece, learns from it, and can be kept and restored."""
+        if not isinstance(self.network, TwoLevel):
+            raise ConfigError(
+                f"{self.recipe.name} cannot learn while it reads: that is for two-level models"
+            )
+        adaptation = learning.of(self.tuned() if learning.cache or learning.dynamic else NOTHING)
+        scale = None
+        if learning.dynamic and self.folder is not None:
+            scale = self.folder.read_gradients()
+        return Reader(self.network, self.lexicon, adaptation, scale)
+
+    def tuned(self) -> Adaptation:
+        """How it learns while it reads, as `spellonce tune` found it."""
+        if self.folder is None or not (self.folder / "adaptive.json").is_file():
+            where = "RUN" if self.folder is None else self.folder
+            raise ConfigError(f"this run has not been tuned yet: spellonce tune {where}")
+        return Adaptation.from_json(self.folder.read_json("adaptive.json"))
+
+    def evaluate(
+        self, lines: Iterable[str], split: str = "text", learning: Learning = STATIC
+    ) -> dict[str, Any]:
         """All figures of `spellonce eval`."""
         begin = time.perf_counter()
-        scores = self.score_lines(lines)
-        return self.report(scores, split, time.perf_counter() - begin)
+        scores = self.score_lines(lines, learning)
+        return self.report(scores, split, time.perf_counter() - begin, learning)
 
-    def report(self, scores: TokenScores, split: str, seconds: float) -> dict[str, Any]:
+    def report(
+        self, scores: TokenScores, split: str, seconds: float, learning: Learning = STATIC
+    ) -> dict[str, Any]:
         """All figures of scores that took so many seconds."""
         result = figures(scores)
+        static_bits = result["bits"]
+        if scores.nats_static is not None:
+            static_bits = float(scores.nats_static.sum()) / math.log(2)
         return {
             "recipe": self.recipe.name,
             "split": split,
             **result,
-            "adaptive": None,
-            "static": {"bits": result["bits"], "bpc": result["bpc"]},
+            "adaptive": asdict(learning) if learning else None,
+            "static": {"bits": static_bits, "bpc": static_bits / max(scores.text_chars, 1)},
             "articles": scores.article_sums(),
             "seconds": round(seconds, 3),
             "tokens_per_second": round(len(scores) / max(seconds, 1e-9), 1),
             "peak_rss_mb": runtime.peak_rss_mb(),
-            "signature": self.signature(split),
+            "signature": self.signature(split, learning),
         }
 
-    def evaluate_split(self, split: str) -> dict[str, Any]:
+    def evaluate_split(self, split: str, learning: Learning = STATIC) -> dict[str, Any]:
         """`evaluate` on a split of the data that the run was trained on."""
-        return self.evaluate(self.split_lines(split), split)
+        return self.evaluate(self.split_lines(split), split, learning)
 
     def split_lines(self, split: str) -> Iterable[str]:
         """The lines of a split of the data that the run was trained on."""
@@ -137,7 +176,7 @@ class Model:
             if len(saved) > 1 else None,
         }  # fmt: skip
 
-    def signature(self, split: str) -> str:
+    def signature(self, split: str, learning: Learning = STATIC) -> str:
         """What a figure depends on, in one line to quote with it."""
         versions = runtime.versions()
         data = self.config["data"]
@@ -150,7 +189,7 @@ class Model:
             "split": f"{split}:{checksum}" if checksum else split,
             "tok": self.format.tokenization,
             **self._size(),
-            "mode": "static",
+            "mode": learning.name,
             "torch": versions["torch"],
         }
         return "|".join(f"{key}:{value}" for key, value in parts.items())
@@ -216,4 +255,4 @@ def load(run: str | Path, *, device: str = "cpu") -> Model:
     network = recipes.build_model(recipe, lexicon, load_units(folder), counted)
     load_weights(dict(network.named_parameters()), tensors)
     network.requires_grad_(False).to(chosen)
-    return Model(network, lexicon, recipe, text_format(config), config)
+    return Model(network, lexicon, recipe, text_format(config), config, folder)

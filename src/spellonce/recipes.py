@@ -353,7 +353,7 @@ def names() -> list[str]:
     return list(_all(Means()))
 
 
-def get(name: str, means: Means = Means()) -> Recipe:  # noqa: B008 (it is frozen)
+def get(name: str, means: Means = Means()) -> Recipe:
     """The recipe of that name."""
     recipes = _all(means)
     try:

@@ -4,6 +4,8 @@
     lexicon.tsv         alphabet and types
     model.safetensors   the weights
     ngrams.safetensors  the counts of a model that has any
+    gradients.safetensors   how large its gradients were: what dynamic evaluation needs
+    adaptive.json       what `tune` found: how the model learns while it reads
     log.jsonl           one line per report
     result.json         what `train --json` prints; there when the run is finished
     checkpoint/         all that --resume needs
@@ -40,11 +42,11 @@ FORMAT = 2
 _OURS = {
     "config.json", "lexicon.tsv", "model.safetensors", "log.jsonl", "result.json", "checksums.json",
     "plan.json", "checkpoint", "data", "lock", "tensorboard", "evaluations", "units.tsv",
-    "ngrams.safetensors",
+    "ngrams.safetensors", "gradients.safetensors", "adaptive.json",
 }  # fmt: skip
 _INSIDE = {
     "data": r"train\.(ids|partial)", "checkpoint": r"(step|partial)-\d+",
-    "tensorboard": r"events\..+", "evaluations": r"\w+\.json|\.\w+\.json\.partial",
+    "tensorboard": r"events\..+", "evaluations": r"[\w+]+\.json|\.[\w+]+\.json\.partial",
 }  # fmt: skip
 _FIXED = ("config.json", "plan.json", "lexicon.tsv", "units.tsv", "data/train.ids")
 """What a run is made of before its first step, and never changes."""
@@ -200,15 +202,22 @@ class RunFolder:
     # --- weights ------------------------------------------------------------------------------
 
     def write_model(
-        self, tensors: Mapping[str, Tensor], ngrams: Mapping[str, NDArray[Any]] | None = None
+        self,
+        tensors: Mapping[str, Tensor],
+        ngrams: Mapping[str, NDArray[Any]] | None = None,
+        gradients: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Writes `model.safetensors`, and `ngrams.safetensors` where there are any, and the
-        checksums of all that a loaded model depends on."""
+        """Writes `model.safetensors`, and `ngrams.safetensors` and `gradients.safetensors` where
+        there are any, and the checksums of all that a loaded model depends on."""
         if ngrams is not None:
             arrays = {name: torch.from_numpy(array) for name, array in ngrams.items()}
             write_atomically(self / "ngrams.safetensors", to_bytes(arrays))
+        if gradients is not None:
+            rounded = {name: tensor.bfloat16() for name, tensor in gradients.items()}
+            write_atomically(self / "gradients.safetensors", to_bytes(rounded))
         write_atomically(self / "model.safetensors", to_bytes(tensors))
-        names = ("model.safetensors", "lexicon.tsv", "units.tsv", "ngrams.safetensors")
+        names = ("model.safetensors", "lexicon.tsv", "units.tsv", "ngrams.safetensors",
+                 "gradients.safetensors")  # fmt: skip
         sums = {name: sha256(self / name) for name in names if (self / name).is_file()}
         self.write_json("checksums.json", sums)
 
@@ -229,6 +238,13 @@ class RunFolder:
             return None
         return {name: tensor.numpy() for name, tensor in read_tensors(path).items()}
 
+    def read_gradients(self) -> dict[str, Tensor] | None:
+        """Reads `gradients.safetensors`, if it is there."""
+        path = self / "gradients.safetensors"
+        if not path.is_file():
+            return None
+        return {name: tensor.float() for name, tensor in read_tensors(path).items()}
+
     def check_has_model(self) -> None:
         """Refuses a run that has no model yet."""
         if not (self / "model.safetensors").is_file() or not (self / "checksums.json").is_file():
@@ -236,8 +252,8 @@ class RunFolder:
 
     # --- evaluations --------------------------------------------------------------------------
 
-    def write_evaluation(self, split: str, value: Mapping[str, Any]) -> bool:
-        """Writes `evaluations/<split>.json`. Whether it could: a run may be read-only, or be
+    def write_evaluation(self, name: str, value: Mapping[str, Any]) -> bool:
+        """Writes `evaluations/<name>.json`. Whether it could: a run may be read-only, or be
         trained anew just now, and that is no error.
         """
         try:
@@ -246,15 +262,15 @@ class RunFolder:
                     return False  # what stands here is not yet, or not any more, the run
                 self.check_has_model()
                 (self / "evaluations").mkdir(exist_ok=True)
-                self.write_json(f"evaluations/{split}.json", value)
+                self.write_json(f"evaluations/{name}.json", value)
         except (OSError, RunError, NotImplementedError):  # the last: no locks on this disk
             return False
         return True
 
-    def read_evaluation(self, split: str) -> dict[str, Any] | None:
-        """`evaluations/<split>.json`, if there is one that can be read."""
+    def read_evaluation(self, name: str) -> dict[str, Any] | None:
+        """`evaluations/<name>.json`, if there is one that can be read."""
         try:
-            return self.read_json(f"evaluations/{split}.json")
+            return self.read_json(f"evaluations/{name}.json")
         except RunError:
             return None
 

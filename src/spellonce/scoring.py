@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spellonce.adaptive import Reader
 from spellonce.evaluation import TokenScores
 from spellonce.lexicon import OTHER, Lexicon
 from spellonce.network import Network
@@ -58,6 +61,34 @@ def _scores(
         article_rule=reading.article_rule,
         has_parts=network.has_parts,
     )
+
+
+def score_adaptively(reader: Reader, reading: Reading, *, reset: bool = False) -> TokenScores:
+    """Scores a text with a model that learns while it reads; `reset`: it forgets between articles.
+
+    What is forgotten is so when it is known that an article has begun: behind a heading, which is
+    one only if a blank line follows.
+    """
+    network, lexicon = reader.network, reader.lexicon
+    borders = [0, len(reading)]
+    if reset:
+        begins = np.flatnonzero(np.diff(reading.article, prepend=-1))[1:]
+        late = 2 if reading.article_rule == "wikitext" else 0
+        borders += np.searchsorted(reading.line, reading.line[begins] + late).tolist()
+    pieces = []
+    for start, stop in pairwise(sorted(set(borders))):
+        if start:
+            reader.forget()
+        pieces.append(reader.read(reading.tokens[start:stop]))
+    nats, static = (
+        np.concatenate([np.zeros(0), *parts])
+        for parts in (
+            [piece.nats for piece in pieces],
+            [piece.lm_nats + piece.spell_nats for piece in pieces],
+        )
+    )
+    scores = _scores(network, lexicon, reading, nats, np.zeros(len(nats)))
+    return replace(scores, has_parts=False, nats_static=static)
 
 
 def score_reading(network: Network, lexicon: Lexicon, reading: Reading) -> TokenScores:

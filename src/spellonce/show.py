@@ -97,6 +97,9 @@ def evaluation_table(result: dict[str, Any]) -> None:
     figures.add_column(justify="right")
     figures.add_column()
     rows = [("bpc", "bits per character of the text as it is; a rare character counts as ◇")]
+    if result["adaptive"] is not None:
+        result = result | {"static_bpc": result["static"]["bpc"]}
+        rows.append(("static_bpc", "  the same without learning while reading"))
     if result["bpc_lm"] is not None:
         rows += [
             ("bpc_lm", "  of these for summoning lexemes (and for UNK)"),

@@ -190,7 +190,7 @@ class Speller(nn.Module):
         if self.mixture is not None:
             self.mixture.initialise()
 
-    def _run(
+    def run(
         self, symbols: Tensor, vectors: Tensor, state: State, generator: torch.Generator | None
     ) -> tuple[Tensor, State]:
         """The last layer's states: symbols (L, N), vectors (N, D) → (L, N, H)"""
@@ -240,7 +240,7 @@ class Speller(nn.Module):
         window = n_steps if torch.is_grad_enabled() else _STEP_WINDOW
         for start in range(0, n_steps, window):
             inputs, targets = (x[start : start + window].to(vectors.device) for x in batch)
-            x, state = self._run(inputs, vectors, state, generator)
+            x, state = self.run(inputs, vectors, state, generator)
             nats = functional.cross_entropy(
                 self.output(x).flatten(0, 1), targets.flatten(), ignore_index=_PAD, reduction="none"
             ).view_as(targets)
@@ -262,7 +262,7 @@ class Speller(nn.Module):
                 padded(spellings, rows)[0].to(vectors.device),
                 spellings.lengths()[rows],
                 self.zero_state(len(rows)),
-                lambda symbols, state: self._run(symbols, mine, state, generator),
+                lambda symbols, state: self.run(symbols, mine, state, generator),
             )
 
         vectors = dropout(vectors, self.config.drop_vector, generator, tuple(vectors.shape))
@@ -279,7 +279,7 @@ class Speller(nn.Module):
         alive = np.ones(n, dtype=bool)
         state = self.zero_state(n)
         for _ in range(max_length):
-            x, state = self._run(symbols, vectors, state, None)
+            x, state = self.run(symbols, vectors, state, None)
             log_probs = torch.log_softmax(self.output(x[0]), 1)
             if self.mixture is not None:
                 before = [[BOUNDARY_SYMBOL, *word] for word in words]

@@ -34,6 +34,9 @@ from spellonce.recipes import Recipe
 from spellonce.speller import Speller
 from spellonce.two_level import TwoLevel
 
+_SCALE_WINDOWS = 20
+"""Windows over which gradients are measured."""
+
 
 @dataclass
 class Tally:
@@ -290,6 +293,36 @@ class Trainer:
         """Epochs, with the part of the present one."""
         cuts = self.rails.cuts(self.cursor.epoch)
         return self.cursor.epoch + cuts[self.cursor.window] / self.rails.length
+
+    def gradient_scale(self) -> dict[str, Tensor]:
+        """The root mean square of each weight's gradient: what dynamic evaluation needs.
+
+        Adam knows it; for SGD it is taken over some windows of the first epoch. Weights that had
+        no gradient are not among them.
+        """
+        squares: dict[str, Tensor] = {}
+        if self.recipe.training.optimizer == "adam":
+            for name, parameter in self.parameters.items():
+                state = self.optimizer.state.get(parameter)
+                if state:
+                    correction = 1 - self.recipe.training.beta2 ** float(state["step"])
+                    squares[name] = state["exp_avg_sq"] / correction
+            return {name: square.sqrt() for name, square in squares.items()}
+        n = min(_SCALE_WINDOWS, len(self.rails.cuts(0)) - 1)
+        state_before = self.network.zero_state(self.rails.n_rails)
+        for i in range(n):
+            window = self.rails.window(0, i)
+            self.optimizer.zero_grad(set_to_none=True)
+            nats, state = self.network.window_nats(window, self.spellings, state_before, None)
+            state_before = detached(state)
+            loss = nats.lm + nats.novel if nats.aside is None else nats.lm + nats.novel + nats.aside
+            (loss / window.n_tokens).backward()  # type: ignore[no-untyped-call]
+            for name, parameter in self.parameters.items():
+                if parameter.grad is not None:
+                    square = parameter.grad.to_dense().square() / n
+                    squares[name] = squares[name] + square if name in squares else square
+        self.optimizer.zero_grad(set_to_none=True)
+        return {name: square.sqrt() for name, square in squares.items()}
 
     # --- checkpoints --------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ from spellonce.speller import Speller
 from spellonce.systems import SYSTEMS
 from spellonce.text import Reading, read
 from spellonce.trainer import Trainer, measure_speed
+from spellonce.two_level import TwoLevel
 
 
 def train(
@@ -290,7 +291,10 @@ class _Training:
             valid = model.report(scores, "valid", time.perf_counter() - begin)
             trainer.check_finite(valid["bpc"])
             arrays = None if self.counted is None else self.counted.arrays()
-            self.run.write_model(trainer.parameters, arrays)
+            scale = None
+            if isinstance(trainer.network, TwoLevel):
+                scale = trainer.gradient_scale()
+            self.run.write_model(trainer.parameters, arrays, scale)
         cursor = trainer.cursor
         spellers = [s for s in trainer.network.spellers if isinstance(s, Speller)]
         result = {

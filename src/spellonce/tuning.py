@@ -1,71 +1,133 @@
-"""Finds the cache's settings on a text: gates by maximum likelihood, the rest by trying.
+"""Finds what a model that learns while it reads is to be set to, on a text.
 
-The static scores and states of the text are computed once; a gate is then a small softmax
-regression on them (L-BFGS), so a setting costs a look-up of the text in its own past and seconds.
+Static scores and states of the text are computed once. A gate is then a small softmax regression
+on them (L-BFGS), growth a search over three numbers, and both cost seconds; only dynamic
+evaluation must read the text, or the beginning of it, again for every setting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spellonce.adaptive import STRIP, CacheSettings, Floats, mix
+from spellonce.adaptive import STRIP, Adaptation, CacheSettings, Floats, Reader, Routes, mix
 from spellonce.cache import Found, Memory
+from spellonce.dynamic import DynamicSettings
+from spellonce.errors import ConfigError
+from spellonce.growth import Chance, Grown, GrowthSettings
 from spellonce.lexicon import EOS_ID, UNK_ID, Lexicon, Spellings
+from spellonce.text import read
 from spellonce.two_level import TwoLevel
+
+if TYPE_CHECKING:
+    from spellonce.model import Model
 
 SHARPNESS: tuple[tuple[float, ...], ...] = ((0.0, 0.1, 0.3), (0.0, 0.05, 0.2), (0.0, 0.2, 0.6))
 WINDOWS = (1000, 3000)
+LIKE, OFTEN, NEW = (0.05, 0.1, 0.2, 0.4, 0.8), (0.5, 1.0), (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
+RATES, DECAYS = (1e-5, 3e-5, 1e-4), (1e-4, 1e-3)
 
 
 @dataclass(frozen=True)
-class Followed:
-    """A text as the static model sees it."""
+class StaticText:
+    """A text as the static model sees it.  (N,) each"""
 
-    static: Floats
-    """−log p of each token.  (N,)"""
+    routes: Routes
     strings: NDArray[np.int64]
-    """What it is; novel words have numbers behind the lexemes.  (N,)"""
-    is_novel: NDArray[np.bool_]
+    """What each token is; novel words have numbers behind the lexemes."""
+    words: list[str]
+    """The novel ones, in order."""
     states: Tensor
-    """(N, D)"""
+    """The states that predict them.  (N, D)"""
     n_chars: int
 
     def bpc(self, nats: Floats) -> float:
         """Bits per character of a score of it."""
         return float(nats.sum() / np.log(2) / max(self.n_chars, 1))
 
+    def static_bpc(self) -> float:
+        """That of the static model."""
+        return self.bpc(self.routes.lm + self.routes.spelling)
+
 
 @torch.no_grad()
-def follow(network: TwoLevel, lexicon: Lexicon, tokens: Sequence[str], n_chars: int) -> Followed:
+def follow(network: TwoLevel, lexicon: Lexicon, tokens: Sequence[str], n_chars: int) -> StaticText:
     """Reads a text once."""
     ids, _ = lexicon.encode(tokens)
-    is_novel = ids == UNK_ID
-    words = {i: lexicon.alphabet.replace(tokens[i]) for i in np.flatnonzero(is_novel).tolist()}
-    numbers = {word: lexicon.n_lexemes + n for n, word in enumerate(dict.fromkeys(words.values()))}
+    places = np.flatnonzero(ids == UNK_ID)
+    words = [lexicon.alphabet.replace(tokens[i]) for i in places.tolist()]
+    numbers = {word: lexicon.n_lexemes + n for n, word in enumerate(dict.fromkeys(words))}
     strings = ids.astype(np.int64)
-    for i, word in words.items():
-        strings[i] = numbers[word]
+    strings[places] = [numbers[word] for word in words]
     state, before = network.zero_state(1), EOS_ID
-    nats, states = [np.zeros(0)], []
+    lm, spelling, states = [np.zeros(0)], [np.zeros(0)], []
+    first = 0
     for start in range(0, len(ids), STRIP):
         part = ids[start : start + STRIP]
-        mine = [words[start + i] for i in np.flatnonzero(part == UNK_ID).tolist()]
-        found = network.follow(part, before, Spellings.of(lexicon.alphabet, mine), state)
-        nats.append(found.lm_nats + found.spell_nats)
+        n = int((part == UNK_ID).sum())
+        spelled = Spellings.of(lexicon.alphabet, words[first : first + n])
+        found = network.follow(part, before, spelled, state)
+        first += n
+        lm.append(found.lm_nats)
+        spelling.append(found.spell_nats)
         states.append(found.states.cpu())
         state, before = found.state, int(part[-1])
+    routes = Routes.static(np.concatenate(lm), np.concatenate(spelling), ids == UNK_ID)
     width = network.lm.table.n_embed
-    all_states = torch.cat([torch.zeros(0, width), *states])
-    return Followed(np.concatenate(nats), strings, is_novel, all_states, n_chars)
+    return StaticText(routes, strings, words, torch.cat([torch.zeros(0, width), *states]), n_chars)
 
 
-def look_up(text: Followed, n_lexemes: int, settings: CacheSettings) -> Found:
+# --- growth ------------------------------------------------------------------------------------
+
+
+def chances(text: StaticText, limit: int) -> list[Chance]:
+    """What a growing lexicon would know of every novel word before it is met."""
+    grown = Grown(text.states.shape[1], limit)
+    places = np.flatnonzero(text.routes.is_novel)
+    states = text.states[torch.from_numpy(places)].double().numpy()
+    return [grown.meet(word, state) for word, state in zip(text.words, states, strict=True)]
+
+
+def grow(text: StaticText, found: Sequence[Chance], settings: GrowthSettings) -> StaticText:
+    """The text with the routes that growth adds."""
+    routes = replace(
+        text.routes, log_grown=text.routes.log_grown.copy(), log_new=text.routes.log_new.copy()
+    )
+    for i, chance in zip(np.flatnonzero(routes.is_novel).tolist(), found, strict=True):
+        routes.log_grown[i], routes.log_new[i] = chance.log_p(settings)
+    return replace(text, routes=routes)
+
+
+def tune_growth(
+    text: StaticText, limit: int = 2000, most: int = 2000
+) -> tuple[GrowthSettings, StaticText]:
+    """The settings under which novel words (the first so many of them) are likeliest."""
+    found = chances(text, limit)
+    spelling = text.routes.spelling[text.routes.is_novel]
+
+    def nats(settings: GrowthSettings) -> float:
+        total = 0.0
+        for chance, cost in zip(found[:most], spelling.tolist(), strict=False):
+            own, new = chance.log_p(settings)
+            total -= own if chance.own >= 0 else new - cost
+        return total
+
+    tried = [GrowthSettings(limit, *values) for values in product(LIKE, OFTEN, NEW)]
+    best = min(tried, key=nats)
+    return best, grow(text, found, best)
+
+
+# --- cache -------------------------------------------------------------------------------------
+
+
+def look_up(text: StaticText, n_lexemes: int, settings: CacheSettings) -> Found:
     """What a cache says of every token of a text."""
     memory = Memory(
         text.states.shape[1], n_lexemes, window=settings.window, sharpness=settings.sharpness
@@ -73,55 +135,55 @@ def look_up(text: Followed, n_lexemes: int, settings: CacheSettings) -> Found:
     return memory.read(text.states, text.strings)
 
 
-def fit_gate(
-    text: Followed, found: Found, settings: CacheSettings, *, by_state: bool, weight_decay: float
-) -> CacheSettings:
-    """The gate under which the text is likeliest."""
-    n_rows = 1 + len(settings.sharpness)
-    features = np.concatenate([found.features, np.ones((len(found.features), 1))], 1)
-    scale = np.maximum(np.abs(features).max(0), 1e-9)
-    inputs = torch.from_numpy(features / scale)
-    rows = torch.zeros(n_rows, inputs.shape[1], dtype=torch.float64)
-    rows[1:, -1] = -2.0  # more static than cache to begin with
-    parameters = [rows.requires_grad_()]
-    if by_state:
-        width = text.states.shape[1]
-        parameters.append(torch.zeros(n_rows, width, dtype=torch.float64).requires_grad_())
-    states = text.states.double() if by_state else None
-    cached = torch.from_numpy(found.log_p)
-    known = torch.from_numpy(text.is_novel & found.is_known)
-    own = torch.from_numpy(-text.static).masked_fill(known, -torch.inf)
-    routes = torch.cat([own[:, None], cached], 1)[~torch.from_numpy(found.is_empty)]
-    filled = ~torch.from_numpy(found.is_empty)
-    inputs = inputs[filled]
-    states = None if states is None else states[filled]
-    optimizer = torch.optim.LBFGS(parameters, max_iter=60, line_search_fn="strong_wolfe")
+def score(text: StaticText, found: Found, settings: CacheSettings) -> Floats:
+    """−log p of every token with a cache."""
+    log_weights = settings.log_weights(found, text.states)
+    cached = np.logaddexp.reduce(found.log_p + log_weights[:, 1:], 1)
+    return mix(text.routes, cached, log_weights[:, 0])
 
-    def loss() -> Tensor:
-        logits = inputs @ parameters[0].T
-        if states is not None:
-            logits = logits + states @ parameters[1].T
-        nats = -(torch.log_softmax(logits, 1) + routes).logsumexp(1).mean()
-        return nats + weight_decay * sum(p.square().sum() for p in parameters[1:])
+
+def fit_gate(
+    text: StaticText, found: Found, settings: CacheSettings, *, prior: float = 2.0
+) -> CacheSettings:
+    """The settings with the gate under which the text is likeliest.
+
+    `prior` is the strength of a Gaussian prior on its weights: a short text says little of them.
+    """
+    filled = torch.from_numpy(~found.is_empty)
+    features = np.concatenate([found.features, np.ones((len(found.features), 1))], 1)
+    scale = np.maximum(np.abs(features).max(0, initial=0.0), 1e-9)
+    inputs = torch.from_numpy(features / scale)[filled]
+    states = text.states.double()[filled]
+    own = torch.from_numpy(text.routes.log_p(found.is_known))
+    routes = torch.cat([own[:, None], torch.from_numpy(found.log_p)], 1)[filled]
+    n_rows = 1 + len(settings.sharpness)
+    by_features = torch.zeros(n_rows, inputs.shape[1], dtype=torch.float64)
+    by_features[1:, -1] = -2.0  # more static than cache to begin with
+    by_state = torch.zeros(n_rows, states.shape[1], dtype=torch.float64)
+    parameters = [by_features.requires_grad_(), by_state.requires_grad_()]
+    optimizer = torch.optim.LBFGS(parameters, max_iter=60, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        value = loss()
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
+        log_weights = torch.log_softmax(inputs @ by_features.T + states @ by_state.T, 1)
+        loss = -(log_weights + routes).logsumexp(1).sum() / max(len(routes), 1)
+        penalty = by_state.square().sum() + by_features[:, :-1].square().sum()
+        loss = loss + prior / max(len(routes), 1) * penalty
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
 
     with torch.enable_grad():
         optimizer.step(closure)  # type: ignore[no-untyped-call]
-    by_features = parameters[0].detach().numpy() / scale
+    rows = by_features.detach().numpy() / scale
     return replace(
         settings,
-        by_features=tuple(map(tuple, by_features.tolist())),
-        by_state=tuple(map(tuple, parameters[1].detach().tolist())) if by_state else (),
+        by_features=tuple(map(tuple, rows.tolist())),
+        by_state=tuple(map(tuple, by_state.detach().tolist())),
     )
 
 
 def tune_cache(
-    text: Followed,
+    text: StaticText,
     n_lexemes: int,
     *,
     windows: Sequence[int] = WINDOWS,
@@ -129,16 +191,89 @@ def tune_cache(
     told: Callable[[CacheSettings, float], None] = lambda settings, bpc: None,
 ) -> tuple[CacheSettings, float]:
     """The best settings for a text, and the bpc that it has with them."""
-    best: tuple[CacheSettings, float] | None = None
-    for window in windows:
-        for thetas in sharpness:
-            settings = CacheSettings(window, thetas)
-            found = look_up(text, n_lexemes, settings)
-            fitted = fit_gate(text, found, settings, by_state=True, weight_decay=1e-5)
-            weights = fitted.log_weights(found, text.states)
-            bpc = text.bpc(mix(text.static, text.is_novel, found, weights))
-            told(fitted, bpc)
-            if best is None or bpc < best[1]:
-                best = fitted, bpc
-    assert best is not None
-    return best
+    tried = []
+    for window, thetas in product(windows, sharpness):
+        plain = CacheSettings(window, thetas)
+        found = look_up(text, n_lexemes, plain)
+        fitted = fit_gate(text, found, plain)
+        tried.append((fitted, text.bpc(score(text, found, fitted))))
+        told(*tried[-1])
+    return min(tried, key=lambda one: one[1])
+
+
+# --- dynamic evaluation ------------------------------------------------------------------------
+
+
+def tune_dynamic(
+    network: TwoLevel,
+    lexicon: Lexicon,
+    tokens: Sequence[str],
+    scale: Mapping[str, Tensor],
+    *,
+    rates: Sequence[float] = RATES,
+    decays: Sequence[float] = DECAYS,
+    told: Callable[[DynamicSettings, float], None] = lambda settings, nats: None,
+) -> tuple[DynamicSettings, float]:
+    """The best settings for the beginning of a text, and the nats that a token has with them."""
+    tried = []
+    for rate, decay in product(rates, decays):
+        settings = DynamicSettings(rate=rate, decay=decay)
+        reader = Reader(network, lexicon, Adaptation(dynamic=settings), scale)
+        tried.append((settings, float(reader.read(tokens).nats.mean())))
+        told(*tried[-1])
+    return min(tried, key=lambda one: one[1])
+
+
+# --- a run -------------------------------------------------------------------------------------
+
+
+def tune_run(
+    model: Model,
+    *,
+    n_dynamic: int = 20_000,
+    status: Callable[[str], None] = lambda message: None,
+) -> dict[str, Any]:
+    """Tunes a run on its validation split and stores what was found; all that was tried.
+
+    Growth is kept if text with cache and growth is likelier than with the cache alone.
+    """
+    network, folder = model.network, model.folder
+    if not isinstance(network, TwoLevel) or folder is None:
+        raise ConfigError("only a run of a two-level model can be tuned")
+    reading = read(model.split_lines("valid"), model.format)
+    status("reading the validation split")
+    text = follow(network, model.lexicon, reading.tokens, reading.text_chars)
+    tried = [{"what": "static", "bpc": text.static_bpc()}]
+    status("growth")
+    growth, grown = tune_growth(text)
+    alone = grown.bpc(-grown.routes.log_p(np.zeros(len(reading), dtype=bool)))
+    tried.append({"what": f"growth ({_numbers(growth)})", "bpc": alone})
+    status("cache")
+    cache, bpc = tune_cache(text, model.lexicon.n_lexemes)
+    tried.append({"what": f"cache (window {cache.window}, {cache.sharpness})", "bpc": bpc})
+    both, bpc_of_both = tune_cache(
+        grown, model.lexicon.n_lexemes, windows=(cache.window,), sharpness=(cache.sharpness,)
+    )
+    tried.append({"what": "cache and growth", "bpc": bpc_of_both})
+    is_better = bpc_of_both < bpc
+    adaptation = Adaptation(both if is_better else cache, growth if is_better else None)
+    scale = folder.read_gradients()
+    if n_dynamic and scale is not None:
+        part = reading.head(n_dynamic)
+        bits_per_nat = len(part) / np.log(2) / max(int(part.n_chars.sum()), 1)
+
+        def told(settings: DynamicSettings, nats: float) -> None:
+            what = f"dynamic on {len(part):,} tokens ({_numbers(settings)})"
+            tried.append({"what": what, "bpc": nats * bits_per_nat})
+            status(what)
+
+        beginning = (text.routes.lm + text.routes.spelling)[: len(part)].mean()
+        tried.append({"what": f"static on {len(part):,} tokens", "bpc": beginning * bits_per_nat})
+        dynamic, _ = tune_dynamic(network, model.lexicon, part.tokens, scale, told=told)
+        adaptation = replace(adaptation, dynamic=dynamic)
+    folder.write_json("adaptive.json", adaptation.to_json())
+    return {"run": str(folder), "tried": tried, "adaptive": adaptation.to_json()}
+
+
+def _numbers(settings: GrowthSettings | DynamicSettings) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in asdict(settings).items())

@@ -13,9 +13,12 @@ from spellonce import api
 from spellonce.commands import shared
 from spellonce.commands.shared import (
     MAX_SEED,
+    CacheOption,
     DeviceOption,
+    DynamicOption,
     JsonOption,
     ModelOption,
+    ResetOption,
     SeedOption,
     app,
     file_lines,
@@ -134,6 +137,12 @@ def evaluate(
             help="pure-bpe: estimate, on N tokens, what other segmentations are worth.",
         ),
     ] = 0,
+    cache: CacheOption = False,
+    dynamic: DynamicOption = False,
+    renormalise: Annotated[
+        bool, typer.Option("--renormalise", help="Let UNK spell only what is no lexeme (slow).")
+    ] = False,
+    reset: ResetOption = False,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
@@ -141,12 +150,15 @@ def evaluate(
     if split not in ("train", "valid", "test"):
         raise ConfigError(f"--split must be valid or test, not {split!r}")
     loaded = load_model(run or model, device)
+    from spellonce.adaptive import Learning
+
+    learning = Learning(cache, dynamic, renormalise, reset)
     if text is None:
         from spellonce.evaluations import evaluate_and_store
 
-        result = evaluate_and_store(loaded, Path(run or model or ""), split)
+        result = evaluate_and_store(loaded, Path(run or model or ""), split, learning)
     else:
-        result = loaded.evaluate(file_lines(text), "text")
+        result = loaded.evaluate(file_lines(text), "text", learning)
     if segmentations:
         lines = loaded.split_lines(split) if text is None else file_lines(text)
         result["segmentations"] = loaded.segmentations(lines, n_tokens=segmentations)
@@ -163,19 +175,26 @@ def score(
     files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE…]")] = None,
     model: ModelOption = None,
     form: Annotated[str, typer.Option("--format", help="tsv or jsonl.")] = "tsv",
+    cache: CacheOption = False,
+    dynamic: DynamicOption = False,
+    reset: ResetOption = False,
     device: DeviceOption = "cpu",
 ) -> None:
     """Bits for every word of files or of stdin."""
     if form not in ("tsv", "jsonl"):
         raise ConfigError(f"--format must be tsv or jsonl, not {form!r}")
     loaded = load_model(model, device)
+    from spellonce.adaptive import Learning
+
+    learning = Learning(cache=cache, dynamic=dynamic, reset=reset)
     if not files:
-        write(_format_rows(loaded.score_lines(stdin_lines()).rows(), form, {}, header=True))
+        scores = loaded.score_lines(stdin_lines(), learning)
+        write(_format_rows(scores.rows(), form, {}, header=True))
         return
     header = True
     for group in in_groups(open_all(files)):
         texts = ("".join(source.lines()) for source in group)
-        for source, scores in zip(group, loaded.score_texts(texts), strict=True):
+        for source, scores in zip(group, loaded.score_texts(texts, learning), strict=True):
             extra = {"file": str(source.segments[0].path)} if len(files) > 1 else {}
             write(_format_rows(scores.rows(), form, extra, header=header))
             header = False

@@ -10,7 +10,15 @@ from typing import Annotated
 import typer
 
 from spellonce.api import parse_duration
-from spellonce.commands.shared import DeviceOption, JsonOption, app, print_json
+from spellonce.commands.shared import (
+    CacheOption,
+    DeviceOption,
+    DynamicOption,
+    JsonOption,
+    app,
+    load_model,
+    print_json,
+)
 from spellonce.errors import ConfigError
 
 data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -102,6 +110,8 @@ def compare(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it: .svg, .png or .pdf.")
     ] = None,
+    cache: CacheOption = False,
+    dynamic: DynamicOption = False,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
@@ -112,17 +122,48 @@ def compare(
 
     if plot is not None:
         plots.check(plot)
+    from spellonce.adaptive import Learning
     from spellonce.comparison import compare as compare_runs
     from spellonce.show import comparison_table, status_line, system_names
 
+    learning = Learning(cache=cache, dynamic=dynamic)
     with status_line() as status:
-        result = compare_runs(runs, split, device=device, status=status)
+        result = compare_runs(runs, split, device=device, learning=learning, status=status)
     if plot is not None:
         plots.draw_comparison(result, system_names(result), plot)
     if as_json:
         print_json(result)
     else:
         comparison_table(result)
+
+
+@app.command()
+def tune(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    tokens: Annotated[
+        int, typer.Option(min=100, help="Of valid, for trying rates of dynamic evaluation.")
+    ] = 20_000,
+    static: Annotated[
+        bool, typer.Option("--no-dynamic", help="Leave dynamic evaluation out.")
+    ] = False,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Find how a model best learns while it reads, on its validation split; stored with the run."""
+    from spellonce.show import status_line
+    from spellonce.tuning import tune_run
+
+    with status_line() as status:
+        result = tune_run(
+            load_model(str(run), device), n_dynamic=0 if static else tokens, status=status
+        )
+    if as_json:
+        print_json(result)
+        return
+    width = max(len(row["what"]) for row in result["tried"])
+    for row in result["tried"]:
+        typer.echo(f"{row['what']:{width}}  {row['bpc']:.4f} bpc")
+    typer.echo(f"stored in {run}: give eval, score or compare --cache, --dynamic or both")
 
 
 @app.command()

@@ -37,6 +37,15 @@ MAX_SEED = 2**63 - 1
 SeedOption = Annotated[
     int, typer.Option(min=0, max=MAX_SEED, help="The same seed gives the same words.")
 ]
+CacheOption = Annotated[
+    bool, typer.Option("--cache", help="Remember words that were read (needs `tune`).")
+]
+DynamicOption = Annotated[
+    bool, typer.Option("--dynamic", help="Let the weights follow the text (needs `tune`).")
+]
+ResetOption = Annotated[
+    bool, typer.Option("--reset", help="With --cache: forget words where an article begins.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 
