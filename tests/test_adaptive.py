@@ -306,9 +306,8 @@ def test_memory_is_bounded() -> None:
     memory = Memory(2, 3, window=10, sharpness=(0.0,))
     for i in range(3000):
         memory.read(torch.zeros(1, 2), np.array([memory.number(f"w{i}")]))
-    assert len(memory.strings) == 10 and len(memory.words()) <= 1022
-    names = memory.words()
-    assert [names[n] for n in memory.strings.tolist()] == [f"w{i}" for i in range(2990, 3000)]
+    assert len(memory.strings) == 10 and len(memory.state_dict()["numbers"]) <= 1022
+    assert [memory.word(n) for n in memory.strings.tolist()] == [f"w{i}" for i in range(2990, 3000)]
     assert memory.novel_words() == {f"w{i}" for i in range(2990, 3000)}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import spellonce
 from spellonce import recipes
-from spellonce.evaluation import BINS, figures, unigram_bits
+from spellonce.evaluation import BINS, figures, recurrence, unigram_bits
 from spellonce.model import Model
 from spellonce.text import TextFormat
 
@@ -64,6 +64,20 @@ def test_strict_bits_charge_replaced_characters_and_open_white_space() -> None:
     tight = make_model("reversible")
     plain = figures(tight.score("ab a\n"))
     assert plain["bits_strict"] == plain["bits"], "reversible tokens determine the text"
+
+
+def test_recurrence_is_about_novel_words_that_come_again() -> None:
+    text = "ba a ba b ab ba\n" * 2 + "bab"
+    scores = make_model().score(text)
+    bits = dict.fromkeys(("ba", "b"), ())
+    for token, b in zip(scores.tokens, scores.bits.tolist(), strict=True):
+        if token in bits:
+            bits[token] = (*bits[token], b)
+    found = recurrence(scores, times=2)
+    assert found["types"] == 2
+    assert found["bits"] == pytest.approx([(bits["ba"][i] + bits["b"][i]) / 2 for i in range(2)])
+    assert recurrence(scores, times=6)["bits"] == pytest.approx(bits["ba"])
+    assert recurrence(scores, times=7) == {"types": 0, "bits": []}
 
 
 @settings(deadline=None, max_examples=40)

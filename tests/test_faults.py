@@ -101,7 +101,7 @@ WRONG_USAGE = [
     ("score", "-m RUN"),
     ("sample", "-m RUN"),
     ("eval run --split holdout", "--split must be valid or test, not 'holdout'"),
-    ("score -m run text.txt --format xml", "--format must be tsv or jsonl, not 'xml'"),
+    ("score -m run text.txt --format xml", "--format must be tsv or jsonl or html, not 'xml'"),
     ("sample -m run -n 0", "-n must be at least 1"),
     ("sample -m run -T -1", "temperature"),
     ("sample -m run -T nan", "temperature"),

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 import spellonce
 from spellonce import corpus, recipes, training
 from spellonce.model import Model
-from spellonce.speller import UnigramSpeller
+from spellonce.spellers import UnigramSpeller
 from spellonce.text import TextFormat, read, split_lines
 from spellonce.two_level import TwoLevel
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,18 @@ def test_a_curve_over_minutes(data: Path) -> None:
         ("1gram", "0.15"),
         ("1gram", "0.2"),
     ]
+
+
+def test_what_learning_while_reading_is_worth(data: Path) -> None:
+    reproduce("adaptive", "--dataset", "toy-de", "--steps", 3, "--systems", "full", "--out", "out")
+    report = Path("out/adaptive.md").read_text().replace("\\_", "_")
+    rows = list(csv.DictReader(Path("out/adaptive.csv").read_text().splitlines()))
+    assert [row["mode"] for row in rows] == ["static", "cache", "dynamic", "cache+dynamic"]
+    assert float(rows[1]["test"]) < float(rows[0]["test"])
+    assert float(rows[1]["test_gain"]) < 0 and "What `tune` tried" in report
+    assert all(
+        Path(f"out/{name}").is_file() for name in re.findall(r"\((adaptive.*?svg)\)", report)
+    )
 
 
 def test_how_the_time_is_divided() -> None:

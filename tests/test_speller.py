@@ -13,12 +13,12 @@ from spellonce.lexicon import BOUNDARY_SYMBOL, Spellings
 from spellonce.speller import (
     Speller,
     SpellerConfig,
-    UnigramSpeller,
     _NuclearNorm,
     buckets,
     draw,
     padded,
 )
+from spellonce.spellers import UnigramSpeller
 
 from .toy import ALPHABET, N_VECTOR, make_speller, spell, strings
 

@@ -26,7 +26,8 @@ from spellonce.network import Dice, Network
 from spellonce.ngrams import Ngrams
 from spellonce.plan import Plan
 from spellonce.recipes import Recipe
-from spellonce.speller import OnlyAtTest, Speller, SpellerConfig
+from spellonce.speller import Speller, SpellerConfig
+from spellonce.spellers import OnlyAtTest
 from spellonce.systems import SYSTEMS, BPEConfig
 from spellonce.text import TextFormat
 from spellonce.trainer import Trainer
@@ -46,12 +47,12 @@ HISTORY = ["ab", "ba", "\n", "ab", "b", "ba"]
 TYPES = np.array([2, 6, 3, 7, 1, 4, 8, 5, 0, 2, 6, 1] * 5, np.int32)
 
 
-def toy_recipe(name: str) -> Recipe:
+def toy_recipe(name: str, cuts: tuple[int, ...] = ()) -> Recipe:
     system = {"hclm-cache": "hclm", "pure-char-untied": "pure-char"}.get(name, name)
     return Recipe(
         name, "", system=system,
         windows=WindowConfig(rails=2, window=5, window_spread=0, short_windows=0),
-        lm=replace(LM, tied="untied" not in name),
+        lm=replace(LM, tied="untied" not in name, cuts=cuts),
         transformer=TransformerConfig(
             n_embed=6, n_feed=8, n_layers=2, n_heads=2, reach=4, drop=0.0, drop_output=0.0
         ),
@@ -62,8 +63,8 @@ def toy_recipe(name: str) -> Recipe:
     )  # fmt: skip
 
 
-def make(name: str, seed: int = 0) -> Network:
-    recipe, lexicon = toy_recipe(name), make_lexicon()
+def make(name: str, seed: int = 0, cuts: tuple[int, ...] = ()) -> Network:
+    recipe, lexicon = toy_recipe(name, cuts), make_lexicon()
     units = recipes.make_units(recipe, lexicon)
     counted = count_all(TYPES, lexicon, recipe.ngrams)
     network = recipes.build_model(recipe, lexicon, units, counted)

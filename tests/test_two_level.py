@@ -12,6 +12,7 @@ import torch
 from spellonce.batching import LexiconSampler, Rails, WindowConfig, window_cuts
 from spellonce.lexeme_lm import LexemeLM, LexemeLMConfig
 from spellonce.lexicon import EOS_ID, UNK_ID
+from spellonce.mixture import NgramConfig, count_all
 from spellonce.plan import Plan
 from spellonce.recipes import Recipe
 from spellonce.trainer import Trainer
@@ -233,6 +234,28 @@ def test_rare_lexemes_are_spelled_from_the_states_before_them() -> None:
         each.step(lexicon=False)
     gap = (trainer.network.novel.output.weight - plain.network.novel.output.weight).abs().max()
     assert float(gap.detach()) > 0, "and they are learned from"
+
+
+def test_lexemes_that_are_held_out_are_never_spelled() -> None:
+    lexicon = make_lexicon()
+    gone = set(np.flatnonzero(lexicon.unspelled(0.5)).tolist())
+    spelled = set(range(2, lexicon.n_lexemes)) - gone
+    assert gone and spelled
+    types = np.array([2, 6, 3, 5, 1, 4, 8, 5, 0, 5], np.int32)
+    trainer = make_trainer(types, make_network(), spell_rare=99, unspelled=0.5)
+    assert set(trainer.sampler.eligible.tolist()) == spelled
+    window = trainer.rails.window(0, 0)
+    assert set(window.targets.ravel()[window.rare].tolist()) == spelled & set(types.tolist())
+    every, some = (
+        count_all(types, lexicon, NgramConfig(order=2, spelling_order=9), share).spellings
+        for share in (0.0, 0.5)
+    )
+    spellings = lexicon.spellings()
+    for i in gone:
+        whole = [0, *spellings[i].tolist(), 0]
+        before = np.full((every.reach, 1), -1)
+        p = [m.probabilities(np.array(whole)[:, None], before)[0] for m in (every, some)]
+        assert p[1][1:].prod() < p[0][1:].prod(), lexicon.types[i]
 
 
 def test_shared_spellers_are_saved_once() -> None:

@@ -191,6 +191,8 @@ class Piece:
     """The two parts of the score without cache, growth and renormalisation."""
     nats: Floats
     """The adaptive score."""
+    from_cache: Floats
+    """The share of its probability that comes from the cache."""
 
 
 class Reader:
@@ -204,7 +206,7 @@ class Reader:
         scale: Mapping[str, Tensor] | None = None,
     ) -> None:
         """`scale`: what gradients were like in training, for dynamic evaluation."""
-        self.lexicon, self.adaptation = lexicon, adaptation
+        self.lexicon, self.adaptation, self.scale = lexicon, adaptation, scale
         self.weights: Weights | None = None
         if adaptation.dynamic is not None:
             if scale is None:
@@ -237,7 +239,7 @@ class Reader:
         none = np.zeros(0)
         return Piece(*(
             np.concatenate([none, *(getattr(piece, name) for piece in pieces)])
-            for name in ("lm_nats", "spell_nats", "nats")
+            for name in ("lm_nats", "spell_nats", "nats", "from_cache")
         ))  # fmt: skip
 
     def _parts(self, tokens: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -262,7 +264,20 @@ class Reader:
         nats = mix(routes, cached, log_static)
         self._state, self._before = followed.state, int(ids[-1])
         self._learn(tokens)
-        return Piece(followed.lm_nats, followed.spell_nats, nats)
+        return Piece(followed.lm_nats, followed.spell_nats, nats, np.exp(cached + nats))
+
+    def states_of_novel(self, tokens: Sequence[str]) -> Iterator[tuple[int, Tensor]]:
+        """(place, the state that predicts it) of every novel token, while they are read.  (D,)"""
+        start = 0
+        for part in self._parts(tokens):
+            ids, _ = self.lexicon.encode(part)
+            words = _novel_words(self.lexicon, part, ids == UNK_ID)
+            with torch.no_grad():
+                followed = self._follow(ids, words, self._state, self._before)
+            for i in np.flatnonzero(ids == UNK_ID).tolist():
+                yield start + i, followed.states[i]
+            self._state, self._before = followed.state, int(ids[-1])
+            start += len(part)
 
     def _follow(
         self, ids: NDArray[np.int64], words: list[str], state: State, before: int
@@ -325,7 +340,7 @@ class Reader:
         words = _novel_words(self.lexicon, segment.tokens, ids == UNK_ID)
         with torch.enable_grad():
             followed = self._follow(ids, words, segment.state, segment.before)
-        self.weights.step(followed.loss / len(ids))
+            self.weights.step(followed.loss / len(ids))
         self._segment = _Segment(self._state, self._before)
 
     # --- keeping it -----------------------------------------------------------------------------

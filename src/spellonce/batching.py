@@ -78,11 +78,11 @@ class Rails:
         n_lexemes: int,
         config: WindowConfig,
         seed: int,
-        rare_from: int | None = None,
+        is_rare: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Lexemes from id `rare_from` on are rare."""
+        """`is_rare`: which lexemes are."""
         n = len(type_ids)
-        self._rare_from = n_lexemes if rare_from is None else rare_from
+        self._is_rare = is_rare
         n_rails = max(1, min(config.rails, n // min(config.window, 10)))
         self._ids, self._n_lexemes, self._config, self._seed = type_ids, n_lexemes, config, seed
         self.n_rails = n_rails
@@ -106,12 +106,16 @@ class Rails:
         before = np.where(place > 0, self._ids[place - 1], EOS_ID)
         flat = types.ravel()
         novel = np.flatnonzero(flat >= self._n_lexemes)
+        rare = novel[:0]
+        if self._is_rare is not None:
+            known = flat < self._n_lexemes
+            rare = np.flatnonzero(known & self._is_rare[np.where(known, flat, UNK_ID)])
         return Window(
             inputs=np.where(before < self._n_lexemes, before, UNK_ID).astype(np.int64),
             targets=np.where(types < self._n_lexemes, types, UNK_ID),
             novel=novel,
             novel_types=flat[novel],
-            rare=np.flatnonzero((flat >= self._rare_from) & (flat < self._n_lexemes)),
+            rare=rare,
         )
 
 
@@ -146,9 +150,11 @@ class LexiconSampler:
         seed: int,
         *,
         hapax_only: bool = False,
+        unspelled: float = 0.0,
     ) -> None:
         lengths = lexicon.spellings().lengths()[: lexicon.n_lexemes]
-        spelled = np.arange(lexicon.n_lexemes) >= N_SPECIAL
+        spelled = ~lexicon.unspelled(unspelled)
+        spelled[:N_SPECIAL] = False
         if hapax_only:
             spelled &= lexicon.counts[: lexicon.n_lexemes] == 1
         self.eligible = np.flatnonzero(spelled & (lengths <= max_length))

@@ -17,7 +17,7 @@ pieces is remembered as one that is read at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,13 +60,14 @@ class Memory:
         self.states = torch.zeros(0, width)
         self.strings = np.zeros(0, dtype=np.int64)
         self._numbers: dict[str, int] = {}
+        self._words: dict[int, str] = {}
         self._next = n_lexemes
 
     def forget(self) -> None:
         """Begins anew."""
         self.states = self.states[:0]
         self.strings = self.strings[:0]
-        self._numbers.clear()
+        self._name({})
 
     def number(self, word: str) -> int:
         """The number of a novel word; the next free one if it has none.
@@ -76,6 +77,7 @@ class Memory:
         found = self._numbers.get(word)
         if found is None:
             found = self._numbers[word] = self._next
+            self._words[found] = word
             self._next += 1
             if len(self._numbers) > 2 * self.window + 1000:
                 self._tidy()
@@ -84,9 +86,13 @@ class Memory:
     def _tidy(self) -> None:
         """Forgets the numbers of words that are in memory no longer, but for the latest."""
         kept = set(self.strings.tolist())
-        self._numbers = {
+        self._name({
             word: n for word, n in self._numbers.items() if n in kept or n >= self._next - 1000
-        }
+        })  # fmt: skip
+
+    def _name(self, numbers: Mapping[str, int]) -> None:
+        self._numbers = dict(numbers)
+        self._words = {number: word for word, number in numbers.items()}
 
     @torch.no_grad()
     def read(self, states: Tensor, strings: NDArray[np.int64]) -> Found:
@@ -95,8 +101,7 @@ class Memory:
         for start in range(0, len(strings), _BLOCK):
             block = slice(start, start + _BLOCK)
             parts.append(self._look_up(states[block], strings[block]))
-            self.states = torch.cat([self.states, states[block].cpu()])[-self.window :]
-            self.strings = np.concatenate([self.strings, strings[block]])[-self.window :]
+            self.remember(states[block], strings[block])
         n_k = len(self.sharpness)
         return Found(
             np.concatenate([np.zeros((0, n_k)), *(p.log_p for p in parts)]),
@@ -104,6 +109,11 @@ class Memory:
             np.concatenate([np.zeros(0, dtype=bool), *(p.is_known for p in parts)]),
             np.concatenate([np.zeros(0, dtype=bool), *(p.is_empty for p in parts)]),
         )
+
+    def remember(self, states: Tensor, strings: NDArray[np.int64]) -> None:
+        """Takes in tokens, and forgets those that are out of reach.  (N, D), (N,)"""
+        self.states = torch.cat([self.states, states.cpu()])[-self.window :]
+        self.strings = np.concatenate([self.strings, strings])[-self.window :]
 
     def _look_up(self, states: Tensor, strings: NDArray[np.int64]) -> Found:
         n, before = len(strings), len(self.strings)
@@ -132,28 +142,30 @@ class Memory:
             (size == 0).cpu().numpy(),
         )
 
-    def distribution(self, state: Tensor) -> tuple[NDArray[np.int64], Floats, Floats]:
-        """(strings in memory, log c_k of each, features) at a state (D,).  (S,), (S, K), (F,)"""
-        probe = np.array([-1])
-        looked_up = self._look_up(state[None], probe)
+    @torch.no_grad()
+    def distribution(self, state: Tensor) -> tuple[NDArray[np.int64], Found]:
+        """(strings in memory, what it says of each of them) at a state (D,).  (S,), (S, …)
+
+        Features do not depend on the string: there is one row of them.
+        """
         strings, place = np.unique(self.strings, return_inverse=True)
-        raw = (self.states.to(state.device) @ state).double().cpu().numpy()
+        probe = self._look_up(state[None], np.array([-1]))
         log_p = np.full((len(strings), len(self.sharpness)), -np.inf)
         if len(strings):
+            raw = (self.states.to(state.device) @ state).double().cpu().numpy()
             for k, sharpness in enumerate(self.sharpness):
                 weights = np.exp(sharpness * (raw - raw.max()))
                 sums = np.bincount(place, weights, len(strings))
                 log_p[:, k] = np.log(sums / weights.sum())
-        return strings, log_p, looked_up.features[0]
+        return strings, replace(probe, log_p=log_p)
 
-    def words(self) -> dict[int, str]:
-        """Novel words by their numbers."""
-        return {number: word for word, number in self._numbers.items()}
+    def word(self, number: int) -> str:
+        """The novel word of a number."""
+        return self._words[number]
 
     def novel_words(self) -> set[str]:
         """Those that are in memory."""
-        here = set(self.strings.tolist())
-        return {word for word, number in self._numbers.items() if number in here}
+        return {self._words[n] for n in set(self.strings.tolist()) if n >= self.n_lexemes}
 
     # --- keeping it -----------------------------------------------------------------------------
 
@@ -167,4 +179,5 @@ class Memory:
     def restore(self, kept: Mapping[str, Any]) -> None:
         """What `state_dict` gave."""
         self.states, self.strings = kept["states"], kept["strings"]
-        self._next, self._numbers = int(kept["next"]), dict(kept["numbers"])
+        self._next = int(kept["next"])
+        self._name(kept["numbers"])

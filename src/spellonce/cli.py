@@ -18,7 +18,7 @@ from typing import Any
 
 import typer
 
-from spellonce.commands import models, research  # noqa: F401  (they register themselves)
+from spellonce.commands import coding, models, research, serving, words  # noqa: F401
 from spellonce.commands.shared import app
 from spellonce.errors import SpellOnceError
 

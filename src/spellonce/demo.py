@@ -24,7 +24,7 @@ from spellonce.model import Model, load
 from spellonce.preparation import Length
 from spellonce.recipes import Recipe
 from spellonce.show import NOVEL_STYLE, TrainingDisplay, styled_sample
-from spellonce.speller import UnigramSpeller
+from spellonce.spellers import UnigramSpeller
 from spellonce.training import train
 from spellonce.two_level import TwoLevel
 

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from spellonce.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped]
 
 BINS = ((0, 1), (1, 100), (100, None))
 """Training counts [lo, hi) of the paper's table 1."""
@@ -59,6 +64,35 @@ class TokenScores:
     def bits(self) -> NDArray[np.float64]:
         """−log2 p of each token."""
         return self.nats / math.log(2)
+
+    def after(self, beginning: str) -> TokenScores:
+        """Without the tokens that begin in the beginning of the text, as if it were not there."""
+        if not beginning:
+            return self
+        n_chars = len(beginning)
+        n = int((self.start < n_chars).sum())
+        arrays = {
+            field.name: getattr(self, field.name)[n:]
+            for field in fields(self)
+            if isinstance(getattr(self, field.name), np.ndarray)
+        }
+        for name in ("start", "end"):
+            arrays[name] = arrays[name] - n_chars
+        for name in ("line", "article"):
+            arrays[name] = arrays[name] - arrays[name][:1].sum()
+        return replace(
+            self, tokens=self.tokens[n:], text_chars=self.text_chars - n_chars,
+            text_bytes=self.text_bytes - len(beginning.encode("utf-8", "surrogatepass")),
+            **arrays,
+        )  # fmt: skip
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The columns of `spellonce score` as a table of pandas, which must be installed."""
+        try:
+            import pandas
+        except ImportError:
+            raise ConfigError("pandas is not installed: pip install pandas") from None
+        return pandas.DataFrame(list(self.rows()))
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The columns of `spellonce score`, one row at a time."""
@@ -144,6 +178,20 @@ def bins(scores: TokenScores) -> list[dict[str, Any]]:
             "bpc": bits / chars if chars else None,
         })  # fmt: skip
     return rows
+
+
+def recurrence(scores: TokenScores, times: int = 6) -> dict[str, Any]:
+    """Mean bits of novel words at their first, second … occurrence in the text.
+
+    `types`: how many novel words occur at least so often; `bits` are means over these alone.
+    """
+    found: dict[str, list[int]] = {}
+    for i in np.flatnonzero(scores.is_novel).tolist():
+        found.setdefault(scores.tokens[i], []).append(i)
+    places = np.array([at[:times] for at in found.values() if len(at) >= times], dtype=np.int64)
+    if not len(places):
+        return {"types": 0, "bits": []}
+    return {"types": len(places), "bits": scores.bits[places].mean(0).tolist()}
 
 
 def unigram_bits(train_counts: dict[str, int], text: str) -> float:

@@ -1,4 +1,4 @@
-"""Text and words out of the model: sampling on both levels, spellings on demand.
+"""Text out of the model: sampling on both levels.
 
 A novel word is drawn again where it is none: an empty string or the spelling of a lexeme is not
 what UNK stands for, and drawing again is sampling from p_spell renormalised to what is left. After
@@ -7,15 +7,16 @@ what UNK stands for, and drawing again is sampling from p_spell renormalised to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-import numpy as np
 import torch
 
 from spellonce.errors import ConfigError
-from spellonce.lexicon import OTHER, Lexicon
-from spellonce.network import TRIES, Dice, Moment, Network
+from spellonce.lexicon import Lexicon
+from spellonce.network import Accept, Dice, Moment, Network
+from spellonce.stepping import Stepper
 from spellonce.text import EOS, TextFormat, join_tokens, line_tokens, split_lines
 from spellonce.tokenizer import MERGE
 
@@ -30,6 +31,36 @@ class Piece:
     """Whether the speller made it up."""
 
 
+class Voice(Protocol):
+    """Somebody in the middle of a text, who may go on with it."""
+
+    def read(self, tokens: Sequence[str]) -> object:
+        """Hears how it begins."""
+
+    def next_token(self, dice: Dice, accept: Accept) -> str:
+        """Draws a token; one that the speller makes up is drawn again until it is accepted."""
+
+    def take(self, token: str) -> None:
+        """Hears what came."""
+
+
+class _Static:
+    """A network that learns nothing on the way."""
+
+    def __init__(self, network: Network, lexicon: Lexicon) -> None:
+        self._network, self._lexicon = network, lexicon
+        self._moment = network.begin(lexicon, [])
+
+    def read(self, tokens: Sequence[str]) -> None:
+        self._moment = self._network.begin(self._lexicon, tokens)
+
+    def next_token(self, dice: Dice, accept: Accept) -> str:
+        return self._network.next_token(self._lexicon, self._moment, dice, accept)
+
+    def take(self, token: str) -> None:
+        self._moment = self._network.advance(self._lexicon, self._moment, token)
+
+
 @dataclass(frozen=True)
 class Generator:
     """A network and what it needs to speak."""
@@ -38,28 +69,40 @@ class Generator:
     lexicon: Lexicon
     format: TextFormat
 
-    @torch.no_grad()
-    def text(self, n: int, temperature: float, prompt: str, seed: int) -> list[Piece]:
-        """n tokens that continue the prompt; the temperature is that of every softmax."""
+    def text(
+        self, n: int, temperature: float, prompt: str, seed: int, stepper: Stepper | None = None
+    ) -> list[Piece]:
+        """n tokens that continue the prompt; the temperature is that of every softmax.
+
+        With a `stepper`, which has read nothing yet, the model learns from what it writes.
+        """
+        return list(self.pieces(n, temperature, prompt, seed, stepper))
+
+    def pieces(
+        self, n: int, temperature: float, prompt: str, seed: int, stepper: Stepper | None = None
+    ) -> Iterator[Piece]:
+        """The same, one after another."""
         if n < 1:
             raise ConfigError(f"-n must be at least 1, got {n}")
         check_temperature(temperature)
         network, lexicon = self.network, self.lexicon
         dice = Dice(temperature, torch.Generator(network.device).manual_seed(seed))
-        moment = network.begin(lexicon, self._tokens(prompt))
+        voice: Voice = _Static(network, lexicon) if stepper is None else stepper
+        with torch.no_grad():
+            voice.read(self._tokens(prompt))
         last_line = prompt.rpartition("\n")[2]
         line: list[tuple[str, bool]] = [(t, False) for t in line_tokens(last_line, self.format)]
-        n_given = len(line)
-        out: list[Piece] = []
         for _ in range(n):
-            token = network.next_token(lexicon, moment, dice, self._is_token)
+            with torch.no_grad():
+                token = voice.next_token(dice, self.is_token)
+                voice.take(token)
             if token == EOS:
-                out += [*self._surface(line)[n_given:], Piece("\n", False)]
-                line, n_given = [], 0
+                yield Piece("\n", False)
+                line = []
             else:
-                line.append((token, network.is_novel(lexicon, token)))
-            moment = network.advance(lexicon, moment, token)
-        return out + self._surface(line)[n_given:]
+                # How a token stands in a text depends on the one before it alone.
+                line = [*line[-1:], (token, network.is_novel(lexicon, token))]
+                yield self._surface(line)[-1]
 
     def _tokens(self, text: str) -> list[str]:
         tokens: list[str] = []
@@ -72,13 +115,14 @@ class Generator:
         pieces = join_tokens([token for token, _ in line], self.format)
         return [Piece(a + b, new) for (a, b), (_, new) in zip(pieces, line, strict=True)]
 
-    def _is_token(self, word: str) -> bool:
+    def is_token(self, word: str) -> bool:
         """Whether the tokenizer could have made it: not empty, and no stray merge symbol."""
         if not word or word == EOS:
             return False
-        return self.format.tokenization == "spaces" or MERGE not in self._bare(word)
+        return self.format.tokenization == "spaces" or MERGE not in self.bare(word)
 
-    def _bare(self, word: str) -> str:
+    def bare(self, word: str) -> str:
+        """A token as it stands in a text."""
         return join_tokens([word], self.format)[0][1]
 
     def moment(self, like: Sequence[str] = (), context: str | None = None) -> Moment:
@@ -89,46 +133,6 @@ class Generator:
             before = context.partition("___")[0].rstrip(" ")
             return self.network.begin(self.lexicon, self._tokens(before))
         return self.network.like(self.lexicon, like)
-
-    @torch.no_grad()
-    def words(
-        self,
-        moment: Moment,
-        n: int,
-        temperature: float,
-        seed: int,
-        *,
-        novel_only: bool = False,
-        min_length: int = 1,
-        max_length: int = 30,
-    ) -> list[str]:
-        """Up to n different words spelled at a moment; fewer where no more are found."""
-        check_temperature(temperature)
-        if n < 1:
-            raise ConfigError(f"-n must be at least 1, got {n}")
-        if not 1 <= min_length <= max_length:
-            raise ConfigError(
-                f"lengths from {min_length} to {max_length} leave no words: "
-                "1 <= --min-length <= --max-length"
-            )
-        dice = Dice(temperature, torch.Generator(self.network.device).manual_seed(seed))
-        found: dict[str, None] = {}
-        batch = int(np.clip(4 * n, 32, 1000))
-        for _ in range(TRIES):
-            # Longer than the longest allowed, so that what was cut off is known and left out.
-            for token in self.network.spell(self.lexicon, moment, batch, dice, max_length + 2):
-                if not self._is_token(token) or OTHER in token:
-                    continue
-                word = self._bare(token)
-                if (
-                    word.strip()
-                    and min_length <= len(word) <= max_length
-                    and not (novel_only and not self.network.is_novel(self.lexicon, token))
-                ):
-                    found.setdefault(word)
-            if len(found) >= n or temperature == 0:
-                break
-        return list(found)[:n]
 
 
 def check_temperature(temperature: float) -> None:

@@ -50,12 +50,16 @@ class Chance:
     own: int
     """Its own place among them; −1 if it has not grown."""
 
+    def log_all(self, settings: GrowthSettings) -> tuple[Floats, float]:
+        """(log p of each grown word, log p that a new one is spelled).  (G,)"""
+        logits = settings.like * self.likeness + settings.often * self.log_counts
+        total = float(np.logaddexp.reduce(logits, initial=settings.new))
+        return logits - total, settings.new - total
+
     def log_p(self, settings: GrowthSettings) -> tuple[float, float]:
         """(log p of the word itself, −∞ if it has not grown; log p that a new one is spelled)."""
-        logits = settings.like * self.likeness + settings.often * self.log_counts
-        total = np.logaddexp.reduce(logits, initial=settings.new)
-        own = -np.inf if self.own < 0 else logits[self.own] - total
-        return float(own), float(settings.new - total)
+        each, new = self.log_all(settings)
+        return -np.inf if self.own < 0 else float(each[self.own]), new
 
 
 class Grown:
@@ -74,16 +78,21 @@ class Grown:
         """Those that have grown."""
         return list(self._places)
 
-    def meet(self, word: str, state: Floats) -> Chance:
-        """What the present state (D,) makes of a novel word; then the word is learned."""
+    def look(self, state: Floats, word: str | None = None) -> Chance:
+        """What a state (D,) makes of the grown words, in the order of `words`, and of a word."""
         places = np.fromiter(self._places.values(), np.int64, len(self._places))
         means = self._sums[places] / np.maximum(self._counts[places], 1)[:, None]
-        own = list(self._places).index(word) if word in self._places else -1
-        chance = Chance(means @ state, np.log(np.maximum(self._counts[places], 1)), own)
-        self._learn(word, state)
+        own = list(self._places).index(word) if word is not None and word in self._places else -1
+        return Chance(means @ state, np.log(np.maximum(self._counts[places], 1)), own)
+
+    def meet(self, word: str, state: Floats) -> Chance:
+        """What the present state (D,) makes of a novel word; then the word is learned."""
+        chance = self.look(state, word)
+        self.learn(word, state)
         return chance
 
-    def _learn(self, word: str, state: Floats) -> None:
+    def learn(self, word: str, state: Floats) -> None:
+        """Takes in a novel word that a state predicted."""
         place = self._places.pop(word, None)
         if place is None:
             if len(self._places) < len(self._counts):

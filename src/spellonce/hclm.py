@@ -291,7 +291,13 @@ class HCLM(Network):
 
     @torch.no_grad()
     def spell(
-        self, lexicon: Lexicon, moment: Moment, n: int, dice: Dice, max_length: int
+        self,
+        lexicon: Lexicon,
+        moment: Moment,
+        n: int,
+        dice: Dice,
+        max_length: int,
+        prefix: str = "",
     ) -> list[str]:
         """Words that may come at this moment, by either route."""
         drawn = self.decoder.sample(

@@ -11,6 +11,7 @@ such a character too, so nothing is ever mistaken for the placeholder.
 from __future__ import annotations
 
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -177,6 +178,18 @@ class Lexicon:
         """The spellings of all types; UNK's and EOS's are empty."""
         words = ["" if i < N_SPECIAL else word for i, word in enumerate(self.types)]
         return Spellings.of(self.alphabet, words)
+
+    def unspelled(self, share: float) -> NDArray[np.bool_]:
+        """A share of the lexemes, the same whatever the lexicon: which ones.  (V,)
+
+        >>> lexicon = Lexicon(Alphabet("ab"), ("", "\\n", "ab", "b"), np.array([0, 1, 5, 2]), 4)
+        >>> lexicon.unspelled(0.5).tolist()
+        [False, False, False, True]
+        """
+        chosen = np.zeros(self.n_lexemes, dtype=bool)
+        for i in range(N_SPECIAL, self.n_lexemes if share else 0):
+            chosen[i] = zlib.crc32(self.types[i].encode("utf-8", "surrogatepass")) < share * 2**32
+        return chosen
 
     def symbol_counts(self, *, by_types: bool) -> NDArray[np.int64]:
         """How often the speller's symbols occur, EOW among them, in all types or in all tokens.

@@ -79,12 +79,17 @@ class Counted:
         return cls(**{part: Ngrams.of_arrays(own) for part, own in parts.items()})
 
 
-def count_all(type_ids: NDArray[np.int32], lexicon: Lexicon, config: NgramConfig) -> Counted:
-    """Counts a text and its types."""
+def count_all(
+    type_ids: NDArray[np.int32], lexicon: Lexicon, config: NgramConfig, unspelled: float = 0.0
+) -> Counted:
+    """Counts a text and its types, but for the share that is not to be spelled."""
     known = type_ids[: config.max_tokens]
     words = np.where(known < lexicon.n_lexemes, known, UNK_ID)
-    spellings = lexicon.spellings()
-    lengths = spellings.lengths()[N_SPECIAL:]  # UNK and EOS have no symbols
+    counted = np.ones(len(lexicon.types), dtype=bool)
+    counted[: lexicon.n_lexemes] = ~lexicon.unspelled(unspelled)
+    counted[:N_SPECIAL] = False  # UNK and EOS have no symbols
+    spellings = lexicon.spellings().take(np.flatnonzero(counted))
+    lengths = spellings.lengths()
     begins = np.arange(len(lengths)) * 3 + np.cumsum(lengths) - lengths
     stream = np.full(3 * len(lengths) + int(lengths.sum()), BOUNDARY_SYMBOL)
     stream[begins] = -1  # no n-gram goes from one word into another; BOW and EOW are around each

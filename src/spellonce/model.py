@@ -13,16 +13,18 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from spellonce import lexicon as lexicons
 from spellonce import recipes, runtime
 from spellonce.adaptive import Adaptation, Learning, Reader
 from spellonce.errors import ConfigError
-from spellonce.evaluation import TokenScores, figures
+from spellonce.evaluation import TokenScores, figures, recurrence
 from spellonce.generation import Generator, Piece
 from spellonce.lexicon import Lexicon
 from spellonce.mixture import Counted
@@ -30,12 +32,23 @@ from spellonce.network import Network, load_weights
 from spellonce.preparation import load_units, source_of, text_format
 from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
-from spellonce.scoring import score_adaptively, score_reading, score_readings
-from spellonce.text import TextFormat, read, split_lines
+from spellonce.scoring import (
+    merged,
+    score_adaptively,
+    score_reading,
+    score_readings,
+    spelled_bits,
+)
+from spellonce.stepping import Stepper
+from spellonce.text import Reading, TextFormat, read, split_lines
 from spellonce.two_level import TwoLevel
 from spellonce.unit_lm import UnitLM
+from spellonce.vectors import Vectors
+from spellonce.wugs import Constraints, Draws, draw_words
 
 STATIC, NOTHING = Learning(), Adaptation()
+BOX = Path(__file__).parent / "box"
+"""The model that comes with the package, if one does."""
 
 
 @dataclass(frozen=True)
@@ -77,31 +90,91 @@ class Model:
         """
         return self.score_lines(split_lines(text), learning)
 
+    def tokens(self, text: str) -> list[str]:
+        """The tokens of a text as the model knows them, an EOS for each line break."""
+        return read(split_lines(text), self.format).tokens
+
     def score_lines(self, lines: Iterable[str], learning: Learning = STATIC) -> TokenScores:
         """The same for lines, each with its `\\n` but perhaps the last."""
         reading = read(lines, self.format)
-        if not learning:
-            return score_reading(self.network, self.lexicon, reading)
+        if learning:
+            return self._learned(reading, learning)
+        return score_reading(self.network, self.lexicon, reading)
+
+    def score_texts(
+        self,
+        texts: Sequence[str],
+        learning: Learning = STATIC,
+        *,
+        apart: bool = False,
+        context: str = "",
+    ) -> list[TokenScores]:
+        """Many texts, each on its own, as `score` does: side by side, and so faster.
+
+        `apart`: each line is scored as a text of its own. `context` comes before each text, or
+        before each line, and has no rows.
+        """
+        context = _closed(context)
+        readings = self._readings(texts, apart, context)
+        every = [reading for group in readings for reading in group]
+        if learning:
+            found = [self._learned(reading, learning) for reading in every]
+        else:
+            found = score_readings(self.network, self.lexicon, every)
+        parts = (one.after(context) for one in found)
+        return [merged(list(islice(parts, len(group)))) for group in readings]
+
+    def _readings(self, texts: Sequence[str], apart: bool, context: str) -> list[list[Reading]]:
+        """What is read of each text: all of it at once, or line by line."""
+        return [
+            [
+                read(split_lines(context + part), self.format)
+                for part in (split_lines(text) if apart and text else [text])
+            ]
+            for text in texts
+        ]
+
+    def _learned(self, reading: Reading, learning: Learning) -> TokenScores:
         return score_adaptively(self.reader(learning), reading, reset=learning.reset)
 
-    def score_texts(self, texts: Iterable[str], learning: Learning = STATIC) -> list[TokenScores]:
-        """Many texts, each on its own, as `score` does: side by side, and so faster."""
-        if learning:
-            return [self.score(text, learning) for text in texts]
-        readings = [read(split_lines(text), self.format) for text in texts]
-        return score_readings(self.network, self.lexicon, readings)
+    def spelled_bits(
+        self, text: str, *, apart: bool = False, context: str = ""
+    ) -> dict[int, list[tuple[str, float]]]:
+        """(character, its bits) of each novel token of a text, by the token's place.
+
+        The last of them, with no character, is the end of the word.
+        """
+        network, *_ = self._learner(STATIC)
+        context = _closed(context)
+        found: dict[int, list[tuple[str, float]]] = {}
+        start = 0
+        for reading in self._readings([text], apart, context)[0]:
+            start -= int((reading.start < len(context)).sum())
+            spelled = spelled_bits(network, self.lexicon, reading)
+            found |= {start + i: b for i, b in spelled.items() if reading.start[i] >= len(context)}
+            start += len(reading)
+        return found
 
     def reader(self, learning: Learning) -> Reader:
         """What reads a text piece by piece, learns from it, and can be kept and restored."""
+        return Reader(*self._learner(learning))
+
+    def stepper(self, learning: Learning = STATIC) -> Stepper:
+        """The same token by token: it says before each what may come."""
+        return Stepper(*self._learner(learning))
+
+    def _learner(
+        self, learning: Learning
+    ) -> tuple[TwoLevel, Lexicon, Adaptation, dict[str, Tensor] | None]:
         if not isinstance(self.network, TwoLevel):
             raise ConfigError(
-                f"{self.recipe.name} cannot learn while it reads: that is for two-level models"
+                f"{self.recipe.name} cannot do this: it is for two-level models, such as full"
             )
         adaptation = learning.of(self.tuned() if learning.cache or learning.dynamic else NOTHING)
         scale = None
         if learning.dynamic and self.folder is not None:
             scale = self.folder.read_gradients()
-        return Reader(self.network, self.lexicon, adaptation, scale)
+        return self.network, self.lexicon, adaptation, scale
 
     def tuned(self) -> Adaptation:
         """How it learns while it reads, as `spellonce tune` found it."""
@@ -132,6 +205,7 @@ class Model:
             **result,
             "adaptive": asdict(learning) if learning else None,
             "static": {"bits": static_bits, "bpc": static_bits / max(scores.text_chars, 1)},
+            "recurrence": recurrence(scores),
             "articles": scores.article_sums(),
             "seconds": round(seconds, 3),
             "tokens_per_second": round(len(scores) / max(seconds, 1e-9), 1),
@@ -203,12 +277,23 @@ class Model:
         return {"symbols": len(self.lexicon.alphabet)}
 
     def sample(
-        self, n: int = 200, *, temperature: float = 0.75, prompt: str = "", seed: int = 0
+        self,
+        n: int = 200,
+        *,
+        temperature: float = 0.75,
+        prompt: str = "",
+        seed: int = 0,
+        learning: Learning = STATIC,
     ) -> Sample:
-        """n tokens of text that follow the prompt."""
+        """n tokens of text that follow the prompt.
+
+        `learning`: what the model learns from the prompt and from what it writes.
+        """
         # A blank at the end would be a token of its own; the next word brings its own space.
         prompt = prompt.rstrip(" ")
-        return Sample(prompt, self._generator().text(n, temperature, prompt, seed))
+        stepper = self.stepper(learning) if learning else None
+        pieces = self._generator().text(n, temperature, prompt, seed, stepper)
+        return Sample(prompt, pieces)
 
     def spell(
         self,
@@ -217,34 +302,87 @@ class Model:
         context: str | None = None,
         n: int = 10,
         temperature: float = 1.0,
-        novel_only: bool = False,
-        min_length: int = 1,
-        max_length: int = 30,
         seed: int = 0,
+        **constraints: Any,
     ) -> list[str]:
-        """Words that resemble others (their mean embedding), or that fit after a context.
+        """Words that resemble others (their mean embedding), or that fit a context.
 
-        All different; fewer than n where no more are found.
+        All different; fewer than n where no more are found. `constraints` are the fields of
+        `wugs.Constraints`.
         """
-        generator = self._generator()
+        return self.wugs(
+            like, context=context, n=n, temperature=temperature, seed=seed, **constraints
+        ).words
+
+    def wugs(
+        self,
+        like: str | Sequence[str] = (),
+        *,
+        context: str | None = None,
+        n: int = 10,
+        temperature: float = 1.0,
+        seed: int = 0,
+        **constraints: Any,
+    ) -> Draws:
+        """The same with their bits, and why others were refused."""
         words = [like] if isinstance(like, str) else list(like)
-        return generator.words(
-            generator.moment(words, context),
-            n,
-            temperature,
-            seed,
-            novel_only=novel_only,
-            min_length=min_length,
-            max_length=max_length,
-        )
+        return draw_words(
+            self._generator(), n, like=words, context=context, temperature=temperature, seed=seed,
+            constraints=Constraints(**constraints),
+        )  # fmt: skip
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path, *, device: str = "cpu") -> Model:
+        """The model of a folder, or of a repository on the Hugging Face Hub."""
+        return load(name, device=device)
+
+    def save_pretrained(self, target: str | Path, **options: Any) -> str | None:
+        """Writes all that the model needs to a folder; `options` are those of huggingface_hub."""
+        from spellonce import hub
+
+        return hub.save(self._run(), Path(target), **options)
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Writes it to a repository on the Hugging Face Hub; where it is then."""
+        from spellonce import hub
+
+        run = self._run()
+        return str(hub.Pretrained(run.path).push_to_hub(repo_id, **options))
+
+    def _run(self) -> RunFolder:
+        if self.folder is None:
+            raise ConfigError("this model has no run folder: load it from one first")
+        return self.folder
+
+    def vectors(self) -> Vectors:
+        """The embeddings of its lexemes, and what can be inferred of other words."""
+        network, lexicon, *_ = self._learner(STATIC)
+        return Vectors(network, lexicon, self.format)
 
     def _generator(self) -> Generator:
         return Generator(self.network, self.lexicon, self.format)
 
 
-def load(run: str | Path, *, device: str = "cpu") -> Model:
-    """Loads the model of a run folder that `spellonce train` wrote."""
+def _closed(context: str) -> str:
+    """A context that no word of what follows belongs to."""
+    return f"{context} " if context and not context[-1].isspace() else context
+
+
+def load(run: str | Path | None = None, *, device: str = "cpu") -> Model:
+    """Loads the model of a run folder that `spellonce train` wrote, or of the Hugging Face Hub.
+
+    Without a name: the model that comes with the package.
+    """
     chosen = runtime.prepare(device)
+    if run is None:
+        if not RunFolder(BOX).started:
+            raise ConfigError("which model? name a run folder that `train` wrote with -m RUN")
+        run = BOX
+    if not Path(run).exists() and isinstance(run, str):
+        from spellonce import hub
+
+        if hub.is_id(run):
+            run = hub.fetch(run)
     folder = RunFolder(Path(run))
     config = folder.read_config()
     tensors = folder.read_model()

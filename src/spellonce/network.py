@@ -154,9 +154,18 @@ class Network(nn.Module, ABC):
 
     @abstractmethod
     def spell(
-        self, lexicon: Lexicon, moment: Moment, n: int, dice: Dice, max_length: int
+        self,
+        lexicon: Lexicon,
+        moment: Moment,
+        n: int,
+        dice: Dice,
+        max_length: int,
+        prefix: str = "",
     ) -> list[str]:
-        """n words spelled at this moment, the same one perhaps several times."""
+        """n words spelled at this moment, the same one perhaps several times.
+
+        Whoever can begins all of them with the prefix.
+        """
 
     def is_novel(self, lexicon: Lexicon, token: str) -> bool:
         """Whether the token is made up: not a lexeme, or, without lexemes, never seen."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,26 @@ class Order:
         left = self.left[contexts] - d_full + d
         mixed = (a - gone - d + left * p) / np.maximum(total, 1)
         return np.where(total > 0, mixed, p), total
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """p of every word after some others, as a sum: a share of the unigram, and what was seen."""
+
+    unigram: float
+    """Its share."""
+    words: Words
+    """Those that were seen there, after all or after the last of the others."""
+    p: NDArray[np.float64]
+    """What each of them has beside its share of the unigram; the same word may come again."""
+    kind: int
+    """The kind of context."""
+
+    def sums(self, unigram: NDArray[np.float64], group: Words) -> NDArray[np.float64]:
+        """p of groups of words, given that of each in the unigram and the group of each word."""
+        seen = np.bincount(group[self.words], self.p, len(unigram))
+        total: NDArray[np.float64] = self.unigram * unigram + seen
+        return total
 
 
 @dataclass(frozen=True)
@@ -119,29 +140,46 @@ class Ngrams:
                 kinds = np.where(total > 0, _kind(n, total), kinds)
         return p, kinds
 
-    def distribution(self, before: Sequence[int]) -> tuple[NDArray[np.float64], int]:
-        """p of every word after some (−1: none), and the kind of context.  (V,)"""
+    @cached_property
+    def unigram(self) -> NDArray[np.float64]:
+        """p of every word where nothing before it is known.  (V,)"""
+        order = self.orders[0]
+        every = np.arange(self.n_words)
+        uniform = np.full(self.n_words, 1 / self.n_words)
+        nothing = np.zeros_like(every)
+        return order.mix(uniform, nothing, every, nothing)[0]
+
+    def expand(self, before: Sequence[int]) -> Expansion:
+        """p of every word after some (−1: none), as the sum that it is."""
         history = np.full(self.reach, _ABSENT, dtype=np.int64)
         recent = list(before)[-self.reach :] if self.reach else []
         history[len(history) - len(recent) :] = recent
-        every = np.arange(self.n_words)
-        p, kind = np.full(self.n_words, 1 / self.n_words), 0
-        contexts = np.zeros(1, dtype=np.int64)
-        for n, order in enumerate(self.orders):
+        found = Expansion(1.0, np.zeros(0, dtype=np.int64), np.zeros(0), 0)
+        contexts = history
+        for n, order in enumerate(self.orders[1:], 1):
             context = int(contexts[-1])
             if context < 0:
                 break
-            low, high = (
-                np.searchsorted(order.keys, [context * self.n_words, (context + 1) * self.n_words])
-                if n else (0, self.n_words)
-            )  # fmt: skip
-            places = np.full(self.n_words, _ABSENT)
-            places[order.keys[low:high] - context * self.n_words * (n > 0)] = np.arange(low, high)
-            p, total = order.mix(p, np.full_like(every, context), places, np.zeros_like(every))
-            kind = int(_kind(n, total[0])) if n and total[0] > 0 else kind
-            if n < self.reach:
-                contexts = order.find(contexts[:-1], history[n:], self.n_words) if n else history
-        return p, kind
+            if total := int(order.totals[context]):
+                begin = context * self.n_words
+                low, high = np.searchsorted(order.keys, [begin, begin + self.n_words])
+                a = order.counts[low:high]
+                rest = float(order.left[context]) / total  # γ
+                found = Expansion(
+                    found.unigram * rest,
+                    np.concatenate([found.words, order.keys[low:high] - begin]),
+                    np.concatenate([
+                        found.p * rest, (a - order.discounts[np.minimum(a, 3)]) / total
+                    ]),
+                    int(_kind(n, np.array(total))),
+                )  # fmt: skip
+            contexts = order.find(contexts[:-1], history[n:], self.n_words)
+        return found
+
+    def distribution(self, before: Sequence[int]) -> tuple[NDArray[np.float64], int]:
+        """p of every word after some (−1: none), and the kind of context.  (V,)"""
+        found = self.expand(before)
+        return found.sums(self.unigram, np.arange(self.n_words)), found.kind
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything, by name."""

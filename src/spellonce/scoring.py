@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from spellonce.adaptive import Reader
+from spellonce.adaptive import Adaptation, Reader
 from spellonce.evaluation import TokenScores
-from spellonce.lexicon import OTHER, Lexicon
+from spellonce.lexicon import BOUNDARY_SYMBOL, OTHER, Lexicon
 from spellonce.network import Network
 from spellonce.text import EOS, Reading
+from spellonce.two_level import TwoLevel, as_speller
 
 
 def score_readings(
@@ -89,6 +93,61 @@ def score_adaptively(reader: Reader, reading: Reading, *, reset: bool = False) -
     )
     scores = _scores(network, lexicon, reading, nats, np.zeros(len(nats)))
     return replace(scores, has_parts=False, nats_static=static)
+
+
+def merged(parts: Sequence[TokenScores]) -> TokenScores:
+    """The scores of texts as those of one text, in which they follow each other."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    chars = np.cumsum([0, *(part.text_chars for part in parts[:-1])])
+    ends = [int(part.line.max(initial=-1)) + 1 for part in parts]
+    lines = np.cumsum([0, *ends[:-1]])
+
+    def joined(name: str, shift: NDArray[np.int64] | None = None) -> NDArray[Any]:
+        arrays = [getattr(part, name) for part in parts]
+        if shift is not None:
+            arrays = [array + by for array, by in zip(arrays, shift.tolist(), strict=True)]
+        return np.concatenate(arrays)
+
+    static = None if first.nats_static is None else joined("nats_static")
+    same: dict[str, Any] = {
+        name: joined(name)
+        for name in ("n_chars", "nats_lexeme", "nats_spelling", "nats_strict", "train_count",
+                     "is_novel")
+    }  # fmt: skip
+    return replace(
+        first,
+        tokens=[token for part in parts for token in part.tokens],
+        start=joined("start", chars),
+        end=joined("end", chars),
+        line=joined("line", lines),
+        article=np.repeat(np.arange(len(parts)), [len(part) for part in parts]),
+        **same,
+        text_chars=sum(part.text_chars for part in parts),
+        text_bytes=sum(part.text_bytes for part in parts),
+        article_rule="each text",
+        nats_static=static,
+    )
+
+
+@torch.no_grad()
+def spelled_bits(
+    network: TwoLevel, lexicon: Lexicon, reading: Reading
+) -> dict[int, list[tuple[str, float]]]:
+    """(character, its bits) of every novel token, by its place; the last is the end of the word."""
+    reader = Reader(network, lexicon, Adaptation())
+    found: dict[int, list[tuple[str, float]]] = {}
+    for i, state in reader.states_of_novel(reading.tokens):
+        steps = as_speller(network.novel).begin(state)
+        token = reading.tokens[i]
+        symbols = [*lexicon.alphabet.encode(token).tolist(), BOUNDARY_SYMBOL]
+        bits = []
+        for symbol, char in zip(symbols, [*token, ""], strict=True):
+            bits.append((char, -math.log2(float(steps.probabilities()[symbol]))))
+            steps.take(symbol)
+        found[i] = bits
+    return found
 
 
 def score_reading(network: Network, lexicon: Lexicon, reading: Reading) -> TokenScores:

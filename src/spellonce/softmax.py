@@ -190,7 +190,7 @@ class LexemeTable(nn.Module):
             order = torch.cat([place for _, place, _ in members])
             found = torch.cat(picked)
             rows = torch.empty_like(found).index_copy(0, order, found)
-        return rows.view(*ids.shape, -1)
+        return rows.view(*ids.shape, self.n_embed)
 
     def _head_bias(self, banned: tuple[int, ...]) -> Tensor:
         """The head's biases; those of banned lexemes, which must be in the head, are −∞."""
@@ -229,14 +229,19 @@ class LexemeTable(nn.Module):
             nats[place] += part_nats
         return total, nats
 
+    def head_log_probs(self, hidden: Tensor, banned: tuple[int, ...] = ()) -> Tensor:
+        """log p(· | h) over the lexemes of the head, then over the tails.  (N, D) → (N, …)"""
+        return torch.log_softmax(torch.addmm(self._head_bias(banned), hidden, self.weights[0].T), 1)
+
+    def tail_log_probs(self, hidden: Tensor, tail: int) -> Tensor:
+        """log p(· | h, tail) over the lexemes of a tail, 1 or above.  (N, D) → (N, …)"""
+        return torch.log_softmax(torch.addmm(self.biases[tail], hidden, self.weights[tail].T), 1)
+
     def log_probs(self, hidden: Tensor, banned: tuple[int, ...] = ()) -> Tensor:
         """log p(· | h) over all lexemes.  (N, D) → (N, V)"""
-        biases = [self._head_bias(banned), *list(self.biases)[1:]]
-        parts = [
-            torch.log_softmax(torch.addmm(bias, hidden, weight.T), 1)
-            for weight, bias in zip(self.weights, biases, strict=True)
-        ]
+        first = self.head_log_probs(hidden, banned)
         n_head = self.bounds[1]
-        head, tails = parts[0][:, :n_head], parts[0][:, n_head:]
-        rest = [part + tails[:, [i]] for i, part in enumerate(parts[1:])]
-        return torch.cat([head, *rest], 1)
+        rest = [
+            first[:, [n_head + i]] + self.tail_log_probs(hidden, i + 1) for i in range(self.n_tails)
+        ]
+        return torch.cat([first[:, :n_head], *rest], 1)

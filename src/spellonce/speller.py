@@ -9,7 +9,7 @@ is the alternative that makes singular values exactly zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol, cast
@@ -78,9 +78,27 @@ class SpellerModel(Protocol):
         """
 
     def sample(
-        self, vectors: Tensor, generator: torch.Generator, temperature: float, max_length: int
+        self,
+        vectors: Tensor,
+        generator: torch.Generator,
+        temperature: float,
+        max_length: int,
+        prefix: Sequence[int] = (),
     ) -> list[list[int]]:
-        """One spelling for each vector, as symbols."""
+        """One spelling for each vector, as symbols; all of them begin with the prefix."""
+
+    def begin(self, vector: Tensor) -> SpellingSteps:
+        """Spells one word symbol by symbol, given its vector.  (D,)"""
+
+
+class SpellingSteps(Protocol):
+    """A word while it is being spelled."""
+
+    def probabilities(self) -> NDArray[np.float64]:
+        """Of each symbol to be the next, EOW among them.  (A,)"""
+
+    def take(self, symbol: int) -> None:
+        """The next symbol."""
 
 
 def padded(spellings: Spellings, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
@@ -270,20 +288,25 @@ class Speller(nn.Module):
 
     @torch.no_grad()
     def sample(
-        self, vectors: Tensor, generator: torch.Generator, temperature: float, max_length: int
+        self,
+        vectors: Tensor,
+        generator: torch.Generator,
+        temperature: float,
+        max_length: int,
+        prefix: Sequence[int] = (),
     ) -> list[list[int]]:
         """One spelling for each vector; one that grows past `max_length` is cut there."""
         n = len(vectors)
-        symbols = torch.full((1, n), BOUNDARY_SYMBOL, device=vectors.device)
-        words: list[list[int]] = [[] for _ in range(n)]
+        symbols = torch.tensor([[BOUNDARY_SYMBOL, *prefix]], device=vectors.device).T.expand(-1, n)
+        words: list[list[int]] = [list(prefix) for _ in range(n)]
         alive = np.ones(n, dtype=bool)
         state = self.zero_state(n)
-        for _ in range(max_length):
+        for _ in range(max_length - len(prefix)):
             x, state = self.run(symbols, vectors, state, None)
-            log_probs = torch.log_softmax(self.output(x[0]), 1)
+            log_probs = torch.log_softmax(self.output(x[-1]), 1)
             if self.mixture is not None:
                 before = [[BOUNDARY_SYMBOL, *word] for word in words]
-                log_probs = self.mixture.log_probs(log_probs, x[0], before)
+                log_probs = self.mixture.log_probs(log_probs, x[-1], before)
             symbols = draw(log_probs, temperature, generator)[None]
             drawn = symbols[0].tolist()
             alive &= np.array(drawn) != BOUNDARY_SYMBOL
@@ -292,6 +315,10 @@ class Speller(nn.Module):
             for i in np.flatnonzero(alive):
                 words[i].append(drawn[i])
         return words
+
+    def begin(self, vector: Tensor) -> SpellingSteps:
+        """Spells one word symbol by symbol, given its vector.  (D,)"""
+        return _Steps(self, vector)
 
     @property
     def vector_weight(self) -> nn.Parameter:
@@ -327,6 +354,30 @@ class Speller(nn.Module):
         return [int(n) for n in (s > share * largest).sum(1)]
 
 
+class _Steps:
+    """A word that the LSTM is spelling."""
+
+    def __init__(self, speller: Speller, vector: Tensor) -> None:
+        self._speller, self._vector = speller, vector[None]
+        self._state = speller.zero_state(1)
+        self._read = [BOUNDARY_SYMBOL]
+
+    @torch.no_grad()
+    def probabilities(self) -> NDArray[np.float64]:
+        """Of each symbol to be the next. To be asked once before the next is taken."""
+        symbols = torch.tensor([self._read[-1:]], device=self._vector.device)
+        x, self._state = self._speller.run(symbols, self._vector, self._state, None)
+        log_probs = torch.log_softmax(self._speller.output(x[0]), 1)
+        if self._speller.mixture is not None:
+            log_probs = self._speller.mixture.log_probs(log_probs, x[0], [self._read])
+        found: NDArray[np.float64] = log_probs[0].double().exp().cpu().numpy()
+        return found
+
+    def take(self, symbol: int) -> None:
+        """The next symbol."""
+        self._read.append(symbol)
+
+
 def draw(logits: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
     """One id for each row of logits, at a temperature; 0 takes the likeliest."""
     if temperature == 0:
@@ -354,113 +405,3 @@ class _NuclearNorm(torch.autograd.Function):
     def backward(ctx: Any, d_norm: Tensor) -> Tensor:
         (sub_gradient,) = ctx.saved_tensors
         return cast(Tensor, sub_gradient * d_norm[..., None, None])
-
-
-class UnigramSpeller(nn.Module):
-    """A learned unigram over characters and EOW, blind to the vector (the paper's 1gram)."""
-
-    def __init__(self, n_symbols: int) -> None:
-        super().__init__()
-        self.logits = nn.Parameter(torch.zeros(n_symbols))
-
-    @classmethod
-    def from_counts(cls, counts: NDArray[np.int64]) -> UnigramSpeller:
-        """The maximum-likelihood unigram (add one) of symbol counts, EOW's at index 0."""
-        speller = cls(len(counts))
-        with torch.no_grad():
-            speller.logits.copy_(torch.from_numpy(np.log(counts + 1.0)))
-        return speller
-
-    def initialise(self, generator: torch.Generator, counts: Tensor | None = None) -> None:
-        """Uniform."""
-        with torch.no_grad():
-            self.logits.zero_()
-
-    def nats(
-        self,
-        vectors: Tensor,
-        spellings: Spellings,
-        generator: torch.Generator | None = None,
-        *,
-        counted: bool = False,
-    ) -> Tensor:
-        """−log p_spell; the vectors only say how many."""
-        costs = -torch.log_softmax(self.logits, 0)
-        symbols = torch.from_numpy(spellings.symbols.astype(np.int64)).to(vectors.device)
-        words = np.repeat(np.arange(len(spellings)), spellings.lengths())
-        ends = torch.from_numpy(spellings.ends()).to(vectors.device)
-        total = costs[BOUNDARY_SYMBOL] * ends.double()
-        place = torch.from_numpy(words).to(vectors.device)
-        return total.index_add(0, place, costs[symbols].double()).to(vectors.dtype)
-
-    @torch.no_grad()
-    def sample(
-        self, vectors: Tensor, generator: torch.Generator, temperature: float, max_length: int
-    ) -> list[list[int]]:
-        """Symbols until EOW."""
-        rows = self.logits.expand(max_length, -1)
-        words = []
-        for _ in range(len(vectors)):
-            symbols = draw(rows, temperature, generator).tolist()
-            end = symbols.index(BOUNDARY_SYMBOL) if BOUNDARY_SYMBOL in symbols else max_length
-            words.append(symbols[:end])
-        return words
-
-
-class Unconditional(nn.Module):
-    """A speller that sees a zero vector, whatever it is given (the paper's uncond)."""
-
-    def __init__(self, speller: Speller) -> None:
-        super().__init__()
-        self.speller = speller
-
-    def initialise(self, generator: torch.Generator, counts: Tensor | None = None) -> None:
-        """Seeded weights."""
-        self.speller.initialise(generator, counts)
-
-    def nats(
-        self,
-        vectors: Tensor,
-        spellings: Spellings,
-        generator: torch.Generator | None = None,
-        *,
-        counted: bool = False,
-    ) -> Tensor:
-        """−log p_spell(σ | 0)"""
-        return self.speller.nats(torch.zeros_like(vectors), spellings, generator, counted=counted)
-
-    def sample(
-        self, vectors: Tensor, generator: torch.Generator, temperature: float, max_length: int
-    ) -> list[list[int]]:
-        """One spelling for each vector."""
-        return self.speller.sample(torch.zeros_like(vectors), generator, temperature, max_length)
-
-
-class OnlyAtTest(nn.Module):
-    """Somebody else's speller, borrowed for scoring: it costs nothing in training (only-reg)."""
-
-    def __init__(self, speller: Speller) -> None:
-        super().__init__()
-        self.speller = speller
-
-    def initialise(self, generator: torch.Generator, counts: Tensor | None = None) -> None:
-        """Nothing: whoever owns the speller does it."""
-
-    def nats(
-        self,
-        vectors: Tensor,
-        spellings: Spellings,
-        generator: torch.Generator | None = None,
-        *,
-        counted: bool = False,
-    ) -> Tensor:
-        """−log p_spell; nothing for the words of the training text."""
-        if counted:
-            return vectors.new_zeros(len(vectors))
-        return self.speller.nats(vectors, spellings, generator, counted=counted)
-
-    def sample(
-        self, vectors: Tensor, generator: torch.Generator, temperature: float, max_length: int
-    ) -> list[list[int]]:
-        """One spelling for each vector."""
-        return self.speller.sample(vectors, generator, temperature, max_length)

@@ -29,7 +29,8 @@ from spellonce.lexeme_lm import LexemeLM, LexemeLMConfig, LSTMStack
 from spellonce.lexicon import Lexicon
 from spellonce.mixture import Counted, NgramConfig, SpellingMixture, TextMixture
 from spellonce.network import Network
-from spellonce.speller import OnlyAtTest, Speller, SpellerConfig, Unconditional, UnigramSpeller
+from spellonce.speller import Speller, SpellerConfig
+from spellonce.spellers import OnlyAtTest, Unconditional, UnigramSpeller
 from spellonce.transformer_lm import TransformerConfig, TransformerLM
 from spellonce.two_level import TwoLevel
 from spellonce.unit_lm import UnitLM
@@ -199,6 +200,7 @@ _NOT_TWO_LEVEL = (
     *_LEXICON_FACTOR,
     *_NORM,
     "objective.spell_rare",
+    "objective.unspelled",
 )
 _NOT_UNITS = (*_NOT_TWO_LEVEL, "objective.novel_max_length")
 _NOT_HCLM = (*_NOT_TWO_LEVEL, "lm.cuts", "lm.tail_size", "lm.unigram_bias", "lm.drop_embed")

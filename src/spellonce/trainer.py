@@ -81,14 +81,16 @@ class Trainer:
         self.plan = plan
         self.n_tokens = len(type_ids)
         objective = recipe.objective
-        # Ids run by falling counts.
-        n_frequent = int((lexicon.counts[N_SPECIAL:] > objective.spell_rare).sum())
-        rare_from = N_SPECIAL + n_frequent if objective.spell_rare else None
-        self.rails = Rails(type_ids, network.n_ids, recipe.windows, seed, rare_from)
+        is_rare = None
+        if objective.spell_rare:
+            is_rare = lexicon.counts[: lexicon.n_lexemes] <= objective.spell_rare
+            is_rare &= ~lexicon.unspelled(objective.unspelled)
+            is_rare[:N_SPECIAL] = False
+        self.rails = Rails(type_ids, network.n_ids, recipe.windows, seed, is_rare)
         self.spellings = training_spellings(lexicon, objective.novel_max_length)
         self.sampler = LexiconSampler(
             lexicon, objective.lexicon_batch, objective.lexicon_max_length, seed,
-            hapax_only=objective.lexicon_types == "hapax",
+            hapax_only=objective.lexicon_types == "hapax", unspelled=objective.unspelled,
         )  # fmt: skip
         self.parameters = dict(network.named_parameters())
         lm_names = [name for name in self.parameters if name.startswith("lm.")]

@@ -144,7 +144,9 @@ class _Training:
         self.counted: Counted | None = None
         if SYSTEMS[self.recipe.system].is_counted:
             reporter.status("counting")
-            self.counted = count_all(self.ids, self.lexicon, self.recipe.ngrams)
+            self.counted = count_all(
+                self.ids, self.lexicon, self.recipe.ngrams, self.recipe.objective.unspelled
+            )
         self.chars_per_id = config["data"]["train_chars"] / n_ids
         self.tokens_per_id = config["data"]["train_tokens"] / n_ids
         self._valid: Reading | None = None

@@ -271,7 +271,7 @@ def tune_run(
         tried.append({"what": f"static on {len(part):,} tokens", "bpc": beginning * bits_per_nat})
         dynamic, _ = tune_dynamic(network, model.lexicon, part.tokens, scale, told=told)
         adaptation = replace(adaptation, dynamic=dynamic)
-    folder.write_json("adaptive.json", adaptation.to_json())
+    folder.write_json("adaptive.json", {**adaptation.to_json(), "tried": tried})
     return {"run": str(folder), "tried": tried, "adaptive": adaptation.to_json()}
 
 

@@ -63,6 +63,9 @@ class ObjectiveConfig:
     spell_rare: int = 0
     """Lexemes seen at most so often in training are spelled from their states too, as if they were
     novel: where a text has few novel words, factor (4) learns from these. Nothing is scored so."""
+    unspelled: float = 0.0
+    """Share of lexemes that are never spelled in training, so that one can ask how they would be.
+    Which ones follows from their spelling (`Lexicon.unspelled`)."""
     nuclear_norm: float = 1.0
     """Weight of the norm of the speller's vector input, in total nats."""
     speller_norm: SpellerNorm = "nuclear"
@@ -81,6 +84,8 @@ class ObjectiveConfig:
         for name in ("lexicon_max_length", "spell_rare", "nuclear_norm", "alpha", "beta"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, got {getattr(self, name)}")
+        if not 0 <= self.unspelled < 1:
+            raise ConfigError(f"unspelled must be at least 0 and below 1, got {self.unspelled}")
         for name, kind in (("lexicon_types", LexiconTypes), ("speller_norm", SpellerNorm)):
             if getattr(self, name) not in get_args(kind):
                 choices = " or ".join(get_args(kind))
@@ -364,12 +369,16 @@ class TwoLevel(Network):
     @torch.no_grad()
     def advance(self, lexicon: Lexicon, moment: Moment, token: str) -> Moment:
         """Reads one more token, which came at this moment."""
-        state = moment.state
-        if self.feedback is not None and self.is_novel(lexicon, token):
-            word = Spellings.of(lexicon.alphabet, [lexicon.alphabet.replace(token)])
-            assert isinstance(self.novel, Speller)
-            state = self.feedback.told(self.novel, state, moment.hidden, word)
-        return self.read(lexicon, [token], state)
+        return self.read(lexicon, [token], self.told(lexicon, moment, token))
+
+    @torch.no_grad()
+    def told(self, lexicon: Lexicon, moment: Moment, token: str) -> State:
+        """The state once it is known which token came at this moment, before that is read."""
+        if self.feedback is None or not self.is_novel(lexicon, token):
+            return moment.state
+        word = Spellings.of(lexicon.alphabet, [lexicon.alphabet.replace(token)])
+        assert isinstance(self.novel, Speller)
+        return self.feedback.told(self.novel, moment.state, moment.hidden, word)
 
     @torch.no_grad()
     def lexeme_log_probs(self, moment: Moment) -> Tensor:
@@ -393,11 +402,19 @@ class TwoLevel(Network):
         return first_accepted([w for w in novel if accept(w)] or words, accept)
 
     def spell(
-        self, lexicon: Lexicon, moment: Moment, n: int, dice: Dice, max_length: int
+        self,
+        lexicon: Lexicon,
+        moment: Moment,
+        n: int,
+        dice: Dice,
+        max_length: int,
+        prefix: str = "",
     ) -> list[str]:
-        """Spellings drawn from p_spell(· | h)."""
-        vectors = moment.hidden.expand(n, -1)
-        drawn = as_speller(self.novel).sample(vectors, dice.generator, dice.temperature, max_length)
+        """Spellings drawn from p_spell(· | h, prefix)."""
+        drawn = as_speller(self.novel).sample(
+            moment.hidden.expand(n, -1), dice.generator, dice.temperature, max_length,
+            lexicon.alphabet.encode(prefix).tolist(),
+        )  # fmt: skip
         return [lexicon.alphabet.decode(symbols) for symbols in drawn]
 
     def is_novel(self, lexicon: Lexicon, token: str) -> bool:

@@ -247,7 +247,13 @@ class UnitLM(Network):
 
     @torch.no_grad()
     def spell(
-        self, lexicon: Lexicon, moment: Moment, n: int, dice: Dice, max_length: int
+        self,
+        lexicon: Lexicon,
+        moment: Moment,
+        n: int,
+        dice: Dice,
+        max_length: int,
+        prefix: str = "",
     ) -> list[str]:
         """Words that may come at this moment."""
         return [self._draw(moment, dice, max_length, _INSIDE) for _ in range(n)]

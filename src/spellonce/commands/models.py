@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -156,7 +156,8 @@ def evaluate(
     if text is None:
         from spellonce.evaluations import evaluate_and_store
 
-        result = evaluate_and_store(loaded, Path(run or model or ""), split, learning)
+        assert loaded.folder is not None
+        result = evaluate_and_store(loaded, loaded.folder.path, split, learning)
     else:
         result = loaded.evaluate(file_lines(text), "text", learning)
     if segmentations:
@@ -174,46 +175,68 @@ def evaluate(
 def score(
     files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE…]")] = None,
     model: ModelOption = None,
-    form: Annotated[str, typer.Option("--format", help="tsv or jsonl.")] = "tsv",
+    form: Annotated[str, typer.Option("--format", help="tsv, jsonl or html.")] = "tsv",
+    by: Annotated[
+        str, typer.Option(help="What a row is: token, word (with its punctuation), line, article.")
+    ] = "token",
+    apart: Annotated[
+        bool, typer.Option("--apart", help="Each line is a text of its own, as in a list of items.")
+    ] = False,
+    context: Annotated[
+        str, typer.Option(metavar="TEXT", help="What comes before each text; it is not scored.")
+    ] = "",
+    line_ends: Annotated[
+        str, typer.Option(help="A line end has a row, counts to the word before it, or skip it.")
+    ] = "row",
+    first_word: Annotated[
+        str, typer.Option(help="The first word of each line: score, or skip it.")
+    ] = "score",
+    characters: Annotated[
+        bool, typer.Option("--characters", help="How the spelling of novel words adds up.")
+    ] = False,
     cache: CacheOption = False,
     dynamic: DynamicOption = False,
     reset: ResetOption = False,
     device: DeviceOption = "cpu",
 ) -> None:
     """Bits for every word of files or of stdin."""
-    if form not in ("tsv", "jsonl"):
-        raise ConfigError(f"--format must be tsv or jsonl, not {form!r}")
+    from spellonce.surprisal import View, check_form, lines, page
+
+    view, form = View(by, line_ends, first_word), check_form(form)  # type: ignore[arg-type]
+    if characters and (cache or dynamic or by != "token" or form == "html"):
+        raise ConfigError("--characters goes with tokens, as tsv or jsonl, of a static model")
     loaded = load_model(model, device)
     from spellonce.adaptive import Learning
 
     learning = Learning(cache=cache, dynamic=dynamic, reset=reset)
-    if not files:
-        scores = loaded.score_lines(stdin_lines(), learning)
-        write(_format_rows(scores.rows(), form, {}, header=True))
-        return
+    pages = []
     header = True
-    for group in in_groups(open_all(files)):
-        texts = ("".join(source.lines()) for source in group)
-        for source, scores in zip(group, loaded.score_texts(texts, learning), strict=True):
-            extra = {"file": str(source.segments[0].path)} if len(files) > 1 else {}
-            write(_format_rows(scores.rows(), form, extra, header=header))
+    for names, texts in _named_texts(files or []):
+        found = loaded.score_texts(texts, learning, apart=apart, context=context)
+        for name, text, scores in zip(names, texts, found, strict=True):
+            if form == "html":
+                pages.append((name or "standard input", text, scores))
+                continue
+            rows = view.rows(scores)
+            if characters:
+                spelled = loaded.spelled_bits(text, apart=apart, context=context)
+                rows = [row | {"characters": spelled.get(i, [])} for i, row in enumerate(rows)]
+            columns = view.columns + ["characters"] * characters
+            if len(files or []) > 1:
+                rows, columns = [row | {"file": name} for row in rows], [*columns, "file"]
+            write(lines(rows, form, columns, header=header))
             header = False
+    if form == "html":
+        write([page(pages)])
 
 
-def _format_rows(
-    rows: Iterable[dict[str, Any]], form: str, extra: dict[str, str], *, header: bool
-) -> Iterator[str]:
-    columns = ["line", "index", "token", "start", "end", "bits", "bits_lexeme", "bits_spelling",
-               "novel", *extra]  # fmt: skip
-    if form == "tsv" and header:
-        yield "\t".join(columns) + "\n"
-    for row in rows:
-        row = row | extra
-        if form == "jsonl":
-            yield json.dumps(row, ensure_ascii=False) + "\n"
-            continue
-        fields = [f"{v:.9f}" if isinstance(v, float) else v for v in map(row.get, columns)]
-        yield "\t".join(str(int(f) if isinstance(f, bool) else f) for f in fields) + "\n"
+def _named_texts(files: list[Path]) -> Iterator[tuple[list[str], list[str]]]:
+    """Files, or what is on stdin, as (names, texts), some at a time."""
+    if not files:
+        yield [""], ["".join(stdin_lines())]
+    for group in in_groups(open_all(files)):
+        names = [str(source.segments[0].path) for source in group]
+        yield names, ["".join(source.lines()) for source in group]
 
 
 @app.command()
@@ -224,12 +247,17 @@ def sample(
     prompt: Annotated[str, typer.Option(help="Text to continue.")] = "",
     seed: SeedOption = 0,
     plain: Annotated[bool, typer.Option("--plain", help="Do not mark invented words.")] = False,
+    cache: CacheOption = False,
+    dynamic: DynamicOption = False,
     device: DeviceOption = "cpu",
 ) -> None:
     """Write text; invented words stand in colour, or between ‹ › when piped."""
+    from spellonce.adaptive import Learning
     from spellonce.show import sampled_text
 
-    drawn = load_model(model, device).sample(n, temperature=temperature, prompt=prompt, seed=seed)
+    drawn = load_model(model, device).sample(
+        n, temperature=temperature, prompt=prompt, seed=seed, learning=Learning(cache, dynamic)
+    )
     sampled_text(drawn, plain)
 
 
@@ -237,29 +265,56 @@ def sample(
 def spell(
     words: Annotated[list[str] | None, typer.Argument(metavar="[WORD…]", hidden=True)] = None,
     like: Annotated[list[str] | None, typer.Option(metavar="WORD…", help="Resemble these.")] = None,
-    context: Annotated[str | None, typer.Option(help="Fit after this text.")] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Fit at its end, or at a ___ in it.")
+    ] = None,
     model: ModelOption = None,
     n: Annotated[int, typer.Option("-n", help="How many words.")] = 10,
     temperature: Annotated[float, typer.Option("-T", "--temperature")] = 1.0,
     novel_only: Annotated[
-        bool, typer.Option("--novel-only", help="Only words that are not in the lexicon.")
+        bool, typer.Option("--novel-only", help="No word of the training text.")
     ] = False,
     min_length: Annotated[int, typer.Option(help="In characters.")] = 1,
     max_length: Annotated[int, typer.Option(help="In characters.")] = 30,
+    prefix: Annotated[str, typer.Option(help="How they begin.")] = "",
+    suffix: Annotated[str, typer.Option(help="How they end.")] = "",
+    letters: Annotated[str, typer.Option(help="The only characters to be used.")] = "",
+    exclude: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Words that are not wanted, one a line.")
+    ] = None,
+    min_distance: Annotated[
+        int, typer.Option(help="Edits from any word of the training text, at least.")
+    ] = 0,
+    min_bits: Annotated[float, typer.Option(help="Bits of the spelling, at least.")] = 0.0,
+    max_bits: Annotated[
+        float | None, typer.Option(help="Bits of the spelling, at most.", show_default=False)
+    ] = None,
     seed: SeedOption = 0,
     device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
 ) -> None:
     """Words that look like given words, or that fit a context; one a line."""
     if words and not like:
         raise ConfigError(f"unexpected {words[0]!r}: name words to resemble after --like")
-    found = load_model(model, device).spell(
-        [*(like or []), *(words or [])], context=context, n=n, temperature=temperature,
-        novel_only=novel_only, min_length=min_length, max_length=max_length, seed=seed,
+    from spellonce.wugs import excluded
+
+    found = load_model(model, device).wugs(
+        [*(like or []), *(words or [])], context=context, n=n, temperature=temperature, seed=seed,
+        novel_only=novel_only, min_length=min_length, max_length=max_length, prefix=prefix,
+        suffix=suffix, letters=letters, min_distance=min_distance, min_bits=min_bits,
+        max_bits=math.inf if max_bits is None else max_bits,
+        exclude=frozenset() if exclude is None else excluded(file_lines(exclude)),
     )  # fmt: skip
-    if not found:
+    if not found.wugs:
         raise SpellOnceError(
-            "no word was found that fits: allow other lengths, or raise the temperature with -T"
+            f"no word was found that fits ({found.why()}): ask for less, or raise -T"
         )
-    write(word + "\n" for word in found)
-    if len(found) < n:
-        typer.echo(f"spellonce: only {len(found)} different words were found", err=True)
+    if as_json:
+        print_json({"words": [{"word": w.word, "bits": w.bits} for w in found.wugs]})
+    else:
+        write(wug.word + "\n" for wug in found.wugs)
+    if len(found.wugs) < n:
+        typer.echo(
+            f"spellonce: no more than {len(found.wugs)} were found ({found.why()})",
+            err=True,
+        )

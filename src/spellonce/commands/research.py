@@ -170,7 +170,9 @@ def tune(
 def reproduce(
     experiment: Annotated[
         str,
-        typer.Argument(help="table1, vocabulary, mwc, samples, types-tokens, asides or minutes."),
+        typer.Argument(
+            help="table1, vocabulary, mwc, samples, types-tokens, asides, minutes or adaptive."
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="For runs, tables and figures.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spellonce import __version__
-from spellonce.errors import ConfigError, DataError
+from spellonce.errors import DataError
 
 if TYPE_CHECKING:
     from spellonce.corpus import Source
@@ -65,8 +65,6 @@ def _main(
 
 
 def load_model(run: str | None, device: str) -> Model:
-    if run is None:
-        raise ConfigError("which model? name a run folder that `train` wrote with -m RUN")
     from spellonce.model import load
 
     return load(run, device=device)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from spellonce import corpus, recipes
+from spellonce.adaptive import Learning
 from spellonce.errors import ConfigError, InterruptedTrainingError
 from spellonce.evaluations import evaluation_of
 from spellonce.lexicon import N_SPECIAL
@@ -27,6 +28,7 @@ from spellonce.recipes import Means, Recipe
 from spellonce.runs import RunFolder
 from spellonce.systems import SYSTEMS
 from spellonce.training import train
+from spellonce.tuning import tune_run
 
 Size = Literal["small", "paper"]
 SCORING_SHARE = 0.15
@@ -123,6 +125,7 @@ _HEEDED = {
     "samples": ("--vocabulary",),
     "asides": ("--systems",),
     "minutes": ("--systems", "--minutes"),
+    "adaptive": ("--systems",),
     "types-tokens": (),
 }
 """Options that an experiment heeds, beside the length of trainings."""
@@ -277,6 +280,47 @@ def minutes(wish: Wish) -> Experiment:
     )
 
 
+def adaptive(wish: Wish) -> Experiment:
+    """What learning while reading is worth: `cpu` on each data set, tuned on its dev."""
+    datasets = wish.datasets or ("wikitext-2",)
+    jobs = [
+        Job(f"{system}-{dataset}", system, dataset)
+        for dataset in datasets
+        for system in wish.systems or ("cpu",)
+    ]
+
+    def report(found: Sequence[Outcome], runs: Sequence[Path], each: float | None) -> Report:
+        return reports.adaptive(found, [_adapted(run) for run in runs], wish.command, each)
+
+    return Experiment("adaptive", tuple(jobs), report)
+
+
+def _adapted(run: Path) -> dict[str, Any]:
+    """A run in each mode; it is tuned if it was not yet.
+
+    Dynamic evaluation is slow, and scores the test split alone; `tune` has tried it on dev.
+    """
+    folder = RunFolder(run)
+    if not (folder / "adaptive.json").is_file():
+        tune_run(load(run))
+    splits = [s for s in ("valid", "test") if s in folder.read_config()["data"]["splits"]]
+    modes = {"static": None, "cache": Learning(cache=True)}
+    tuned = folder.read_json("adaptive.json")
+    if tuned["dynamic"] is not None:
+        modes |= {"dynamic": Learning(dynamic=True), "cache+dynamic": Learning(True, True)}
+    return {
+        "modes": {
+            mode: {
+                split: evaluation_of(run, split, learning=learning)
+                for split in splits
+                if split == "test" or learning is None or not learning.dynamic
+            }
+            for mode, learning in modes.items()
+        },
+        "tried": tuned.get("tried", []),
+    }
+
+
 def types_tokens(wish: Wish) -> Experiment:
     """Character n-grams counted over tokens and over types (paper, footnote)."""
     dataset = wish.datasets[0] if wish.datasets else "wikitext-2"
@@ -297,6 +341,7 @@ EXPERIMENTS: dict[str, Callable[[Wish], Experiment]] = {
     "samples": samples,
     "asides": asides,
     "minutes": minutes,
+    "adaptive": adaptive,
     "types-tokens": types_tokens,
 }
 

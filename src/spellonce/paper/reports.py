@@ -27,6 +27,7 @@ from spellonce.paper.outcomes import (
     differences,
     entries,
 )
+from spellonce.paper.report_adaptive import adaptive
 from spellonce.paper.report_minutes import minutes
 from spellonce.paper.report_text import (
     NAMES,
@@ -48,6 +49,7 @@ from spellonce.significance import LEVEL
 __all__ = [
     "Outcome",
     "Report",
+    "adaptive",
     "asides",
     "languages",
     "minutes",

@@ -1,0 +1,85 @@
+"""A file by `spellonce compress` and by others: bytes, bits per character, seconds.
+
+    python benchmarks/compression.py RUN FILE [--cache] [--dynamic]
+
+Others: xz, bzip2, zstd −19 --ultra (22), brotli 11, PPMd (order 16, 256 MB). They know nothing of
+the language; the model has its training text behind it, and its size is not counted.
+Needs `pip install zstandard brotli pyppmd`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bz2
+import json
+import lzma
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from spellonce.adaptive import Learning
+from spellonce.codec import compress_file, decompress_file
+from spellonce.model import load
+from spellonce.text import split_lines
+
+
+def others() -> dict[str, Callable[[bytes], bytes]]:
+    """Those that are installed."""
+    found: dict[str, Callable[[bytes], bytes]] = {
+        "xz -9e": lambda data: lzma.compress(data, preset=9 | lzma.PRESET_EXTREME),
+        "bzip2 -9": lambda data: bz2.compress(data, 9),
+    }
+    try:
+        import zstandard
+
+        found["zstd -22 --ultra"] = zstandard.ZstdCompressor(level=22).compress
+        import brotli
+
+        found["brotli 11"] = lambda data: brotli.compress(data, quality=11, lgwin=24)
+        import pyppmd
+
+        found["PPMd"] = lambda data: pyppmd.compress(data, max_order=16, mem_size=256 << 20)
+    except ImportError as error:
+        print(f"{error.name} is not installed, and is left out", file=sys.stderr)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--cache", action="store_true")
+    parser.add_argument("--dynamic", action="store_true")
+    arguments = parser.parse_args()
+    data = arguments.file.read_bytes()
+    text = data.decode("utf-8")
+    rows = []
+    for name, compress in others().items():
+        begin = time.perf_counter()
+        size = len(compress(data))
+        rows.append((name, size, time.perf_counter() - begin))
+    model, learning = load(arguments.run), Learning(arguments.cache, arguments.dynamic)
+    with tempfile.TemporaryDirectory() as folder:
+        packed, back = Path(folder) / "packed", Path(folder) / "back"
+        begin = time.perf_counter()
+        _, own = compress_file(model, arguments.file, packed, learning, verify=False)
+        rows.append((f"spellonce, {learning.name}", own, time.perf_counter() - begin))
+        begin = time.perf_counter()
+        decompress_file(model, packed, back)
+        seconds = time.perf_counter() - begin
+        assert back.read_bytes() == data
+    announced = model.evaluate(split_lines(text), learning=learning)["bits_strict"]
+    for name, size, taken in sorted(rows, key=lambda row: row[1]):
+        bpc = 8 * size / len(text)
+        print(f"{name:28} {size:9,} bytes  {bpc:.4f} bits per character  {taken:.1f} s")
+    print(json.dumps({
+        "rows": rows, "announced_bits": announced, "seconds_back": seconds,
+        "above_announced_percent": 100 * (8 * own / announced - 1),
+    }))  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""An adapter for the lm-evaluation-harness of EleutherAI (`pip install 'spellonce[lm-eval]'`).
+
+    python -m spellonce.harness --model spellonce --model_args pretrained=my-run --tasks wikitext
+
+The rolling log-likelihood of a text is what `spellonce eval --text` reports, in nats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lm_eval.api.instance import Instance  # type: ignore[import-untyped]
+from lm_eval.api.model import LM  # type: ignore[import-untyped]
+from lm_eval.api.registry import register_model  # type: ignore[import-untyped]
+
+from spellonce.model import load
+
+
+@register_model("spellonce")
+class SpellonceLM(LM):  # type: ignore[misc]
+    """A model of spellonce, as the harness knows models."""
+
+    def __init__(self, pretrained: str | None = None, device: str = "cpu", **_: Any) -> None:
+        super().__init__()
+        if pretrained is None:
+            raise ValueError("which model? --model_args pretrained=RUN")
+        self.model = load(pretrained, device=device or "cpu")
+
+    def loglikelihood_rolling(self, requests: Sequence[Instance]) -> list[float]:
+        """log p of whole texts."""
+        scored = self.model.score_texts([request.args[0] for request in requests])
+        return [-float(scores.nats.sum()) for scores in scored]
+
+    def loglikelihood(self, requests: Sequence[Instance]) -> list[tuple[float, bool]]:
+        """(log p of a continuation, whether it is the likeliest) after a context."""
+        return [self._continuation(*request.args) for request in requests]
+
+    def _continuation(self, context: str, continuation: str) -> tuple[float, bool]:
+        whole = context + continuation
+        scores = self.model.score(whole)
+        own = scores.end > len(context)
+        nats = float(scores.nats[own].sum())
+        n_tokens = max(int(own.sum()), 1)
+        likeliest = self.model.sample(n_tokens, temperature=0, prompt=context).text
+        return -nats, likeliest.strip(" ") == continuation.strip(" ")
+
+    def generate_until(self, requests: Sequence[Instance]) -> list[str]:
+        """Text that follows a context, up to one of some strings."""
+        return [self._generated(*request.args) for request in requests]
+
+    def _generated(self, context: str, options: dict[str, Any]) -> str:
+        text = self.model.sample(
+            int(options.get("max_gen_toks", 100)),
+            temperature=float(options.get("temperature", 0.0)) if options.get("do_sample") else 0.0,
+            prompt=context,
+        ).text
+        until = options.get("until") or []
+        for end in [until] if isinstance(until, str) else until:
+            text = text.partition(end)[0] if end else text
+        return text
+
+
+def main() -> None:
+    """The harness's own command line, which now knows this model."""
+    from lm_eval.__main__ import cli_evaluate  # type: ignore[import-untyped]
+
+    cli_evaluate()
+
+
+if __name__ == "__main__":
+    main()

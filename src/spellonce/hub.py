@@ -1,0 +1,137 @@
+"""Models on the Hugging Face Hub, or in a folder that looks like one of its repositories.
+
+A run folder is what is stored there, without what only `--resume` needs; loading it executes
+nothing from it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelHubMixin, snapshot_download
+
+from spellonce.errors import RunError
+from spellonce.runs import RunFolder
+
+FILES = (
+    "config.json", "lexicon.tsv", "units.tsv", "model.safetensors", "ngrams.safetensors",
+    "gradients.safetensors", "adaptive.json", "checksums.json", "result.json", "log.jsonl",
+)  # fmt: skip
+"""What a model is made of, where it has all of it."""
+_CARD = """---
+{{ card_data }}
+---
+
+# {{ name }}
+
+A two-level open-vocabulary language model (Mielke & Eisner, *Spell Once, Summon Anywhere*, AAAI
+2019), trained with [spellonce](https://pypi.org/project/spellonce/): recipe `{{ recipe }}` on
+`{{ data }}`, {{ bpc }} bits per character on its validation split.
+
+```
+spellonce score -m {{ name }} my-text.txt
+```
+"""
+
+
+def is_id(name: str) -> bool:
+    """Whether a name may be that of a repository on the Hub.
+
+    >>> [is_id(name) for name in ("me/model", "runs/a/b", "model", "../x", "me/model.")]
+    [True, False, False, False, False]
+    """
+    return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?<![.-])", name) is not None
+
+
+class Pretrained(
+    ModelHubMixin,
+    library_name="spellonce",
+    tags=["open-vocabulary", "language-model", "surprisal"],
+    paper_url="https://arxiv.org/abs/1804.08205",
+    model_card_template=_CARD,
+):
+    """A run folder, as huggingface_hub knows models."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        pack(RunFolder(self.folder), save_directory)
+
+    @classmethod
+    def _from_pretrained(
+        cls,
+        *,
+        model_id: str,
+        revision: str | None,
+        cache_dir: str | Path | None,
+        force_download: bool,
+        local_files_only: bool,
+        token: str | bool | None,
+        **_: Any,
+    ) -> Pretrained:
+        if Path(model_id).is_dir():
+            return cls(Path(model_id))
+        found = snapshot_download(
+            model_id, revision=revision, cache_dir=cache_dir, force_download=force_download,
+            local_files_only=local_files_only, token=token, allow_patterns=list(FILES),
+        )  # fmt: skip
+        return cls(Path(found))
+
+
+def pack(folder: RunFolder, target: Path, *, half: bool = False, dynamic: bool = True) -> None:
+    """Copies a run without what only training needs, and without the paths of its maker's disk.
+
+    `half`: weights in half precision. Not `dynamic`: without what dynamic evaluation needs.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    copy = RunFolder(target)
+    config = folder.read_config()
+    for split in config["data"]["splits"].values():
+        split["segments"] = [[Path(path).name, *span] for path, *span in split["segments"]]
+    copy.write_json("config.json", config)
+    if folder.finished:
+        copy.write_json("result.json", {**folder.read_json("result.json"), "run": target.name})
+    for name in ("lexicon.tsv", "units.tsv", "adaptive.json", "log.jsonl"):
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, target / name)
+    tensors = folder.read_model()
+    if half:
+        tensors = {name: tensor.half() for name, tensor in tensors.items()}
+    gradients = folder.read_gradients() if dynamic else None
+    copy.write_model(tensors, folder.read_ngrams(), gradients)
+
+
+def fetch(name: str) -> Path:
+    """The folder of a model on the Hub, which is downloaded if it is not here yet."""
+    try:
+        return Path(Pretrained.from_pretrained(name).folder)
+    except Exception as error:  # of the network, of the Hub, or of what is there
+        told = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise RunError(
+            f"there is no run {name} here, and the Hub did not give it ({told}): "
+            "name a folder that `train` wrote"
+        ) from error
+
+
+def save(folder: RunFolder, target: Path, **options: Any) -> str | None:
+    """Writes a model as the Hub has it; with `push_to_hub=True` also to the Hub."""
+    if target.resolve() == folder.path.resolve():
+        raise RunError(f"{target} is the run itself: name another folder")
+    folder.check_has_model()
+    config, about = folder.read_config(), {}
+    if folder.finished:
+        about = folder.read_json("result.json")
+    card = {
+        "name": options.get("repo_id") or target.name,
+        "recipe": config["recipe"]["name"],
+        "data": config["data"]["name"],
+        "bpc": f"{about['valid_bpc']:.3f}" if "valid_bpc" in about else "unknown",
+    }
+    url: str | None = Pretrained(folder.path).save_pretrained(
+        target, model_card_kwargs=card, **options
+    )
+    return url

@@ -1,0 +1,262 @@
+"""Scores as people want to read them: by token, word, line or article; TSV, JSONL, HTML.
+
+What stands here only adds up, leaves out or dresses what `TokenScores` has. No torch here.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spellonce.errors import ConfigError
+from spellonce.evaluation import TokenScores, escape_token
+from spellonce.text import EOS
+
+By = Literal["token", "word", "line", "article"]
+LineEnds = Literal["row", "word", "skip"]
+FirstWord = Literal["score", "skip"]
+Form = Literal["tsv", "jsonl", "html"]
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class View:
+    """What of the scores is to be seen."""
+
+    by: By = "token"
+    """What a row is. A `word` is what stands between white space: a token and its punctuation."""
+    line_ends: LineEnds = "row"
+    """A line end has a row of its own, or counts to the word before it, or is left out."""
+    first_word: FirstWord = "score"
+    """The first word of a line, which has no context in it, has a row, or is left out."""
+
+    def __post_init__(self) -> None:
+        for name, kind in (("by", By), ("line_ends", LineEnds), ("first_word", FirstWord)):
+            if getattr(self, name) not in get_args(kind):
+                choices = " or ".join(get_args(kind))
+                option = name.replace("_", "-")
+                raise ConfigError(f"--{option} must be {choices}, not {getattr(self, name)!r}")
+
+    @property
+    def columns(self) -> list[str]:
+        """Of its rows."""
+        head = ["line", "index", "token", "start", "end"]
+        if self.by in ("line", "article"):
+            head = [self.by, "tokens", "chars", "start", "end"]
+        tail = ["bpc", "novel"] if self.by in ("line", "article") else ["novel"]
+        return [*head, "bits", "bits_lexeme", "bits_spelling", *tail]
+
+    def rows(self, scores: TokenScores) -> Rows:
+        """The rows. Without anything left out, their bits add up to those of the text."""
+        group = _words(scores) if self.by != "token" else np.arange(len(scores))
+        is_end = np.array([token == EOS for token in scores.tokens], dtype=bool)
+        kept = np.ones(len(scores), dtype=bool)
+        if self.first_word == "skip":
+            kept &= group != _first_groups(scores, group, is_end)
+        if self.line_ends == "skip":
+            kept &= ~is_end
+        elif self.line_ends == "word":
+            alone = np.concatenate([[True], is_end[:-1]])[: len(scores)]  # an empty line
+            before = np.concatenate([[0], group[:-1]])[: len(scores)]
+            group = np.where(is_end & ~alone, before, group)
+        if self.by in ("line", "article"):
+            group = scores.line if self.by == "line" else scores.article
+        return list(_sums(scores, group, kept, self.by))
+
+
+def check_form(form: str) -> Form:
+    """Refuses what is no format."""
+    for known in get_args(Form):
+        if form == known:
+            return cast(Form, known)
+    raise ConfigError(f"--format must be {' or '.join(get_args(Form))}, not {form!r}")
+
+
+def _words(scores: TokenScores) -> NDArray[np.int64]:
+    """The word that each token is in; a line end is one of its own, white space goes with what is
+    before it in its line."""
+    group = np.zeros(len(scores), dtype=np.int64)
+    number, blank = -1, True
+    for i, token in enumerate(scores.tokens):
+        begins = i == 0 or scores.tokens[i - 1] == EOS
+        is_blank = token.isspace() and token != EOS
+        apart = begins or token == EOS or scores.start[i] > scores.end[i - 1]
+        if (apart and (begins or not is_blank)) or (blank and not is_blank):
+            number += 1
+        blank = is_blank
+        group[i] = number
+    return group
+
+
+def _first_groups(
+    scores: TokenScores, group: NDArray[np.int64], is_end: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """For each token, the group that its line begins with; −1 where that is a line end."""
+    first: dict[int, int] = {}
+    for line, own, end in zip(scores.line.tolist(), group.tolist(), is_end.tolist(), strict=True):
+        first.setdefault(line, -1 if end else own)
+    return np.array([first[line] for line in scores.line.tolist()], dtype=np.int64)
+
+
+def _sums(
+    scores: TokenScores, group: NDArray[np.int64], kept: NDArray[np.bool_], by: By
+) -> Iterator[dict[str, Any]]:
+    """One row for each run of tokens of the same group."""
+    places = np.flatnonzero(kept)
+    cuts = np.flatnonzero(np.diff(group[places])) + 1
+    lexeme, spelling = scores.nats_lexeme / math.log(2), scores.nats_spelling / math.log(2)
+    line, index = -1, 0
+    for at in np.split(places, cuts) if len(places) else []:
+        first, last = int(at[0]), int(at[-1])
+        bits = {
+            "bits": float(lexeme[at].sum() + spelling[at].sum()),
+            "bits_lexeme": float(lexeme[at].sum()),
+            "bits_spelling": float(spelling[at].sum()),
+        }
+        span = {"start": int(scores.start[first]), "end": int(scores.end[last])}
+        if by in ("line", "article"):
+            chars = int(scores.n_chars[at].sum())
+            where = scores.line if by == "line" else scores.article
+            yield {
+                by: int(where[first]), "tokens": len(at), "chars": chars, **span, **bits,
+                "bpc": bits["bits"] / chars if chars else None,
+                "novel": int(scores.is_novel[at].sum()),
+            }  # fmt: skip
+            continue
+        if scores.line[first] != line:
+            line, index = int(scores.line[first]), 0
+        shown = [scores.tokens[i] for i in at]
+        while len(shown) > 1 and shown[-1].isspace():  # white space, or a line end, behind a word
+            shown.pop()
+        yield {
+            "line": line, "index": index,
+            "token": escape_token("".join(shown)),
+            **span, **bits, "novel": bool(scores.is_novel[at].any()),
+        }  # fmt: skip
+        index += 1
+
+
+# --- TSV and JSONL ------------------------------------------------------------------------------
+
+
+def lines(
+    rows: Iterable[dict[str, Any]], form: Form, columns: Sequence[str], *, header: bool
+) -> Iterator[str]:
+    """Rows as lines of TSV, with a head if wanted, or of JSON."""
+    if header and form == "tsv":
+        yield "\t".join(columns) + "\n"
+    for row in rows:
+        if form == "jsonl":
+            yield json.dumps(row, ensure_ascii=False) + "\n"
+        else:
+            yield "\t".join(_field(row[name]) for name in columns) + "\n"
+
+
+def _field(value: Any) -> str:
+    """
+    >>> [_field(value) for value in (True, 0.5, 3, None, [["a", 1.25]])]
+    ['1', '0.500000000', '3', '', 'a:1.250']
+    """
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, float):
+        return f"{value:.9f}"
+    if isinstance(value, list):  # characters and their bits
+        return " ".join(f"{escape_token(char)}:{bits:.3f}" for char, bits in value)
+    return "" if value is None else str(value)
+
+
+# --- HTML ---------------------------------------------------------------------------------------
+
+_CSS = """
+:root { color-scheme: light dark; --ink: #222; --paper: #fff; --dim: #666; --hue: 213, 94, 0; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e8e8e8; --paper: #161616; --dim: #a0a0a0; --hue: 240, 130, 60; }
+}
+body { margin: 2rem auto; max-width: 50rem; padding: 0 1rem; color: var(--ink);
+  background: var(--paper); font: 1.05rem/1.9 Georgia, serif; }
+h1 { font: 600 1rem/1.4 system-ui, sans-serif; margin: 2rem 0 .3rem; overflow-wrap: anywhere; }
+p.sum, p.key { font: .85rem/1.5 system-ui, sans-serif; color: var(--dim); margin: 0 0 1rem; }
+div.text { white-space: pre-wrap; overflow-wrap: anywhere; }
+span[data-bits] { border-radius: .2em; padding: .12em .06em; unicode-bidi: isolate; }
+span.novel { border-bottom: 2px dotted rgb(var(--hue)); }
+span.key { padding: .1em .6em; border-radius: .2em; }
+"""
+_FULL = 20.0
+"""Bits at which the shade is full."""
+
+
+def page(texts: Sequence[tuple[str, str, TokenScores]]) -> str:
+    """A page that needs nothing else: (name, text, its scores) of each text, shaded by bits."""
+    key = " ".join(
+        f'<span class="key" style="{_shade(bits)}">{bits}</span>' for bits in (0, 5, 10, 15, 20)
+    )
+    parts = [_text(*one) for one in texts]
+    return (
+        '<!doctype html>\n<html lang="und">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>Bits of every word</title>\n<style>{_CSS}</style>\n</head>\n<body>\n"
+        f'<p class="key">Bits of each word: {key} and more. '
+        "Dotted: a word that the model does not know. Point at a word for its figures.</p>\n"
+        f"{''.join(parts)}</body>\n</html>\n"
+    )
+
+
+def _text(name: str, text: str, scores: TokenScores) -> str:
+    bits = float(scores.bits.sum())
+    chars = max(scores.text_chars, 1)
+    out, place = [], 0
+    for row in View().rows(scores):
+        out.append(_escape(text[place : row["start"]]))
+        surface = text[row["start"] : row["end"]]
+        told = f"{row['bits']:.2f} bits"
+        if row["bits_spelling"]:
+            told += (
+                f": {row['bits_lexeme']:.2f} to announce it, {row['bits_spelling']:.2f} to spell it"
+            )
+        if surface == EOS:
+            told = f"end of the line, {told}"
+        shown = "⏎\n" if surface == EOS else _escape(surface)
+        novel = ' class="novel"' if row["novel"] else ""
+        out.append(
+            f'<span{novel} data-bits="{row["bits"]:.3f}" title="{told}" '
+            f'style="{_shade(row["bits"])}">{shown}</span>'
+        )
+        place = row["end"]
+    out.append(_escape(text[place:]))
+    return (
+        f"<h1>{_escape(name)}</h1>\n"
+        f'<p class="sum">{len(scores):,} tokens, {scores.text_chars:,} characters, '
+        f"{bits:,.1f} bits: {bits / chars:.3f} bits per character; "
+        f"{int(scores.is_novel.sum()):,} novel words.</p>\n"
+        f'<div class="text">{"".join(out)}</div>\n'
+    )
+
+
+def _shade(bits: float) -> str:
+    return f"background:rgba(var(--hue),{min(max(bits, 0.0) / _FULL, 1.0) * 0.85:.2f})"
+
+
+def _escape(text: str) -> str:
+    """Text that a page shows as it is; what cannot stand in one is shown by a sign for it.
+
+    >>> _escape("<b>&\\0")
+    '&lt;b&gt;&amp;␀'
+    """
+    shown = "".join(
+        chr(0x2400 + ord(c)) if c < " " and c not in "\t\n" else "\ufffd" if _cannot_be(c) else c
+        for c in text
+    )
+    return html.escape(shown)
+
+
+def _cannot_be(char: str) -> bool:
+    code = ord(char)
+    return 0x7F <= code < 0xA0 or 0xD800 <= code < 0xE000 or code & 0xFFFE == 0xFFFE

@@ -1,0 +1,281 @@
+"""Vectors of words: the lexicon's embeddings, states in contexts, and vectors for unseen words.
+
+A word that is no lexeme has no embedding, but what the model would make of one is known: the most
+probable e given how the word is spelled, where it stands, or both (the paper's equation 3, for one
+more lexeme),
+
+    argmax_e  log p(e) + log p_spell(σ | e) + Σ_contexts log p_LM(w | h; e) + log p_LM(rest | e)
+
+p(e) is a Gaussian with the mean and the (shrunken) covariance of the lexicon's embeddings. In a
+context the word is one more lexeme among the rarest, and e is what the LSTM reads in its place.
+
+    V lexemes, D width
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from spellonce.errors import ConfigError, DataError
+from spellonce.lexeme_lm import LexemeLM, State
+from spellonce.lexicon import EOS_ID, N_SPECIAL, UNK_ID, Lexicon, Spellings
+from spellonce.text import EOS, TextFormat, line_tokens, read, split_lines
+from spellonce.two_level import TwoLevel, as_speller
+
+Vector = NDArray[np.float32]
+Floats = NDArray[np.float64]
+Format = Literal["word2vec", "word2vec-binary"]
+GAP = "___"
+"""Stands for the word in a context."""
+_SHRINK = 0.1
+"""Of the covariance of embeddings, towards a multiple of the identity."""
+_FOLLOWING = 20
+"""Words behind a gap that have a say."""
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A lexeme that is near."""
+
+    word: str
+    cosine: float
+
+
+@dataclass(frozen=True)
+class _Context:
+    """A place where a word stands: what is before it has been read."""
+
+    hidden: Tensor
+    """The state that predicts it.  (D,)"""
+    state: State
+    """The state in which it is going to be read."""
+    following: Tensor
+    """Ids of what follows.  (T,)"""
+
+
+class Vectors:
+    """The vectors of a two-level model."""
+
+    def __init__(self, network: TwoLevel, lexicon: Lexicon, fmt: TextFormat) -> None:
+        self._network, self._lexicon, self._format = network, lexicon, fmt
+        self._table = network.lm.table.embeddings().detach()  # (V, D)
+        rows = self._table[N_SPECIAL:]
+        self._unit = functional.normalize(rows, dim=1)
+
+    @property
+    def words(self) -> Sequence[str]:
+        """The lexemes, the most frequent first."""
+        return self._lexicon.types[N_SPECIAL : self._lexicon.n_lexemes]
+
+    def __contains__(self, word: str) -> bool:
+        return self._lexicon.lexeme_id(word) not in (UNK_ID, EOS_ID)
+
+    def of(self, word: str, contexts: Sequence[str] = ()) -> Vector:
+        """The embedding of a lexeme; for any other word, the one that is inferred.  (D,)"""
+        if word in self:
+            found: Vector = self._table[self._lexicon.lexeme_id(word)].cpu().numpy()
+            return found
+        return self.infer(word, contexts)
+
+    def neighbours(
+        self, vector: Vector, n: int = 10, *, but: Sequence[str] = ()
+    ) -> list[Neighbour]:
+        """The lexemes with the largest cosine, but for some words."""
+        if n < 1:
+            raise ConfigError(f"-n must be at least 1, got {n}")
+        unit = functional.normalize(torch.from_numpy(vector).to(self._unit), dim=0)
+        cosines = (self._unit @ unit).cpu().numpy()
+        left_out = {self._lexicon.lexeme_id(word) - N_SPECIAL for word in but if word in self}
+        order = np.argsort(-cosines, kind="stable")[: n + len(left_out)].tolist()
+        near = [i for i in order if i not in left_out][:n]
+        return [Neighbour(self.words[i], float(cosines[i])) for i in near]
+
+    @torch.no_grad()
+    def in_context(self, text: str) -> tuple[list[str], Vector]:
+        """The tokens of a text, and the state that predicted each.  (N, D)"""
+        reading = read(split_lines(text), self._format)
+        states = [torch.zeros(0, self._table.shape[1])]
+        for _, hidden, _ in self._walk(reading.tokens):
+            states.append(hidden[None].cpu())
+        return reading.surfaces, torch.cat(states).numpy()
+
+    # --- words that were never seen -------------------------------------------------------------
+
+    def infer(
+        self, word: str | None = None, contexts: Sequence[str] = (), *, most: int = 100
+    ) -> Vector:
+        """The most probable embedding of a word that is spelled so, or stands there, or both.
+
+        In a context, the word itself or `___` marks the place. `most`: steps of the search.  (D,)
+        """
+        if not word and not contexts:
+            raise ConfigError(
+                "a vector is inferred from a word, or from contexts with a ___ in them"
+            )
+        places = [place for context in contexts for place in self._places(word, context)]
+        spelled = None
+        if word:
+            form = self._lexicon.alphabet.replace(word)
+            spelled = Spellings.of(self._lexicon.alphabet, [form])
+        mean, factor = self._prior()
+        z = torch.zeros(len(mean), device=mean.device, requires_grad=True)
+        search = torch.optim.LBFGS([z], max_iter=most, line_search_fn="strong_wolfe")
+
+        def closure() -> Tensor:
+            search.zero_grad()
+            e = mean + factor @ z
+            nats = 0.5 * z.square().sum()  # −log p(e)
+            if spelled is not None:
+                nats = nats + as_speller(self._network.novel).nats(e[None], spelled).sum()
+            for place in places:
+                nats = nats + self._context_nats(e, place)
+            nats.backward()  # type: ignore[no-untyped-call]
+            return nats
+
+        with torch.enable_grad():
+            search.step(closure)  # type: ignore[no-untyped-call]
+        found: Vector = (mean + factor @ z).detach().float().cpu().numpy()
+        return found
+
+    def _prior(self) -> tuple[Tensor, Tensor]:
+        """(mean, a factor of the covariance) of the embeddings.  (D,), (D, D)"""
+        rows = self._table[N_SPECIAL:]
+        if len(rows) < 2:
+            raise ConfigError("this model has too few lexemes to infer a vector from")
+        centred = rows - rows.mean(0)
+        covariance = centred.T @ centred / len(rows)
+        scale = covariance.diagonal().mean()
+        identity = torch.eye(len(covariance), device=rows.device)
+        shrunk = (1 - _SHRINK) * covariance + _SHRINK * scale * identity
+        return rows.mean(0), torch.linalg.cholesky(shrunk)
+
+    def _places(self, word: str | None, context: str) -> list[_Context]:
+        """Where the word, or a gap, stands in a context."""
+        found: list[_Context] = []
+        if GAP in context:
+            before, _, after = context.partition(GAP)
+            tokens = [*self._tokens(before.rstrip(" ")), GAP, *self._tokens(after.lstrip(" "))]
+            marked = GAP
+        else:
+            tokens, marked = self._tokens(context), word or GAP
+        for i, hidden, state in self._walk(tokens):
+            if tokens[i] == marked:
+                ids, _ = self._lexicon.encode(tokens[i + 1 : i + 1 + _FOLLOWING])
+                found.append(_Context(hidden, state, torch.from_numpy(ids).to(hidden.device)))
+        if not found:
+            raise ConfigError(f"neither {word!r} nor {GAP} stands in the context {context!r}")
+        return found
+
+    def _tokens(self, text: str) -> list[str]:
+        tokens: list[str] = []
+        for line in split_lines(text):
+            tokens += line_tokens(line.removesuffix(EOS), self._format)
+            tokens += [EOS] * line.endswith(EOS)
+        return tokens
+
+    @torch.no_grad()
+    def _walk(self, tokens: Sequence[str]) -> Iterator[tuple[int, Tensor, State]]:
+        """(place, the state (D,) that predicts it, the state in which it is read) of each token."""
+        moment = self._network.begin(self._lexicon, [])
+        for i, token in enumerate(tokens):
+            yield i, moment.hidden[0], moment.state
+            moment = self._network.advance(self._lexicon, moment, token)
+
+    def _context_nats(self, e: Tensor, place: _Context) -> Tensor:
+        """−log p of the word where it stands, as one of the rarest lexemes, and of what follows."""
+        table = self._network.lm.table
+        rows, bias = table.weights[-1], table.biases[-1]
+        others = (rows.detach() @ place.hidden + bias.detach()).logsumexp(0)
+        own = e @ place.hidden + bias.detach().min()
+        nats = functional.softplus(others - own)
+        lm = self._network.lm
+        if not isinstance(lm, LexemeLM) or self._network.feedback is not None:
+            return nats
+        if not len(place.following):
+            return nats
+        rest = table(place.following[:-1]).detach()
+        x = torch.cat([e[None], rest])[:, None]  # (T, 1, D)
+        n_layers = len(lm.layers)
+        hidden, _ = lm.run(x, place.state[:n_layers])
+        return nats + table.nats(hidden.states[:, 0], place.following)[0]
+
+    def following_nats(self, context: str, words: Sequence[str], *, steps: int = 30) -> Floats:
+        """−log p of what follows a gap, for each of the words in it.  (N,)
+
+        A lexeme is read as itself, any other word as what its spelling says of it.
+        """
+        (place,) = self._places(None, context)
+        known = [word in self for word in words]
+        rows = torch.zeros(len(words), self._table.shape[1], device=self._table.device)
+        unseen = [i for i, is_known in enumerate(known) if not is_known]
+        if unseen:
+            rows[unseen] = self._from_spellings([words[i] for i in unseen], steps)
+        for i, is_known in enumerate(known):
+            if is_known:
+                rows[i] = self._table[self._lexicon.lexeme_id(words[i])]
+        lm, table = self._network.lm, self._network.lm.table
+        if not isinstance(lm, LexemeLM) or self._network.feedback is not None:
+            raise ConfigError("what follows a gap has a say only where the lexeme LM is an LSTM")
+        rest = table(place.following[:-1])[:, None].expand(-1, len(words), -1)
+        x = torch.cat([rows[None], rest])  # (T, N, D)
+        state = [tuple(t.expand(-1, len(words), -1).contiguous() for t in part)
+                 for part in place.state[: len(lm.layers)]]  # fmt: skip
+        with torch.no_grad():
+            hidden, _ = lm.run(x, state)
+            targets = place.following[:, None].expand(-1, len(words)).flatten()
+            nats = table.nats(hidden.states.flatten(0, 1), targets)[1]
+        found: Floats = nats.view(-1, len(words)).double().sum(0).cpu().numpy()
+        return found
+
+    def _from_spellings(self, words: Sequence[str], steps: int) -> Tensor:
+        """What `infer` finds for words alone, roughly, for all of them at once.  (N, D)"""
+        mean, factor = self._prior()
+        alphabet = self._lexicon.alphabet
+        spelled = Spellings.of(alphabet, [alphabet.replace(word) for word in words])
+        z = torch.zeros(len(words), len(mean), device=mean.device, requires_grad=True)
+        search = torch.optim.Adam([z], lr=0.1)
+        with torch.enable_grad():
+            for _ in range(steps):
+                search.zero_grad()
+                vectors = mean + z @ factor.T
+                nats = as_speller(self._network.novel).nats(vectors, spelled).sum()
+                (nats + 0.5 * z.square().sum()).backward()  # type: ignore[no-untyped-call]
+                search.step()
+        return (mean + z @ factor.T).detach()
+
+    # --- files ----------------------------------------------------------------------------------
+
+    def export(self, path: Path, form: str = "word2vec") -> int:
+        """Writes the embeddings of the lexicon, as word2vec does; how many there are."""
+        if form not in get_args(Format):
+            raise ConfigError(f"--format must be {' or '.join(get_args(Format))}, not {form!r}")
+        if path.exists():
+            raise DataError(f"{path} is there already: name another file, or remove it")
+        rows = self._table[N_SPECIAL:].float().cpu().numpy()
+        words = [word.replace(" ", "_").encode("utf-8", "surrogatepass") for word in self.words]
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            with partial.open("xb") as file:
+                file.write(f"{len(rows)} {rows.shape[1]}\n".encode())
+                for word, row in zip(words, rows, strict=True):
+                    if form == "word2vec":
+                        values = " ".join(f"{value:.6g}" for value in row.tolist()).encode()
+                    else:
+                        values = row.astype("<f4").tobytes()
+                    file.write(word + b" " + values + b"\n")
+            partial.rename(path)
+        except OSError as error:
+            raise DataError(f"cannot write {path}: {error.strerror or error}") from error
+        finally:
+            partial.unlink(missing_ok=True)
+        return len(rows)

@@ -1,0 +1,452 @@
+// The page: four parts, each a few functions. It asks /api/v1 and nobody else.
+// Text from outside reaches the page as text nodes only.
+
+const $ = (id) => document.getElementById(id);
+
+function make(tag, { text, className, title, ...attributes } = {}, ...children) {
+  const element = document.createElement(tag);
+  if (text !== undefined) element.textContent = text;
+  if (className) element.className = className;
+  if (title) element.title = title;
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+const bits = (value) => `${value.toFixed(value < 10 ? 2 : 1)} bits`;
+const shade = (element, value) =>
+  element.style.setProperty("background", `rgba(var(--hue), ${Math.min(Math.max(value, 0) / 20, 1) * 0.8})`);
+
+// --- asking ----------------------------------------------------------------------------------
+
+function problem(message) {
+  $("problem").textContent = message || "";
+  $("problem").hidden = !message;
+}
+
+async function ask(path, body, signal) {
+  const options = body === undefined
+    ? { signal }
+    : { signal, method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  let response;
+  try {
+    response = await fetch(`/api/v1/${path}`, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The server does not answer.");
+  }
+  if (!response.ok) {
+    const told = await response.json().catch(() => ({}));
+    throw new Error(told.detail || `The server answered ${response.status}.`);
+  }
+  return response;
+}
+
+// Only the latest of several questions is waited for.
+function latest(work) {
+  let controller = null;
+  return async (...given) => {
+    controller?.abort();
+    const mine = (controller = new AbortController());
+    try {
+      await work(mine.signal, ...given);
+      problem("");
+    } catch (error) {
+      if (error.name !== "AbortError") problem(error.message);
+    }
+  };
+}
+
+// --- tabs ------------------------------------------------------------------------------------
+
+const tabs = [...document.querySelectorAll('[role="tab"]')];
+const opened = {};
+
+function open(tab, focus = false) {
+  for (const other of tabs) {
+    const chosen = other === tab;
+    other.setAttribute("aria-selected", chosen);
+    other.tabIndex = chosen ? 0 : -1;
+    $(other.getAttribute("aria-controls")).hidden = !chosen;
+  }
+  if (focus) tab.focus();
+  const name = tab.getAttribute("aria-controls");
+  history.replaceState(null, "", `#${name}`);
+  problem("");
+  opened[name]?.();
+}
+
+for (const [i, tab] of tabs.entries()) {
+  tab.addEventListener("click", () => open(tab));
+  tab.addEventListener("keydown", (event) => {
+    const to = { ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: tabs.length - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    open(tabs[(to + tabs.length) % tabs.length], true);
+  });
+}
+
+// --- read ------------------------------------------------------------------------------------
+
+let readRows = [];
+
+const readNow = latest(async (signal) => {
+  const text = $("read-text").value;
+  const cache = $("read-cache").checked;
+  const found = await (await ask("score", { text, cache }, signal)).json();
+  readRows = found.tokens;
+  showRead(text, cache);
+  const sums = [`${found.bpc.toFixed(3)} bits per character`];
+  if (found.cached) sums.push(`${found.cached.bpc.toFixed(3)} with the cache`);
+  $("read-sums").textContent = found.n_chars ? sums.join(" · ") : "";
+});
+
+function showRead(text, cache) {
+  // Offsets count code points, and so do we.
+  const points = [...text];
+  const out = $("read-out");
+  out.replaceChildren();
+  let place = 0;
+  readRows.forEach((row, i) => {
+    out.append(points.slice(place, row.start).join(""));
+    const surface = points.slice(row.start, row.end).join("");
+    const own = cache ? row.bits_cached : row.bits;
+    const token = make("span", {
+      text: surface === "\n" ? "⏎\n" : surface,
+      className: `token${row.novel ? " novel" : ""}`,
+      role: "listitem", tabindex: "0",
+      "aria-label": `${surface === "\n" ? "line end" : surface}: ${bits(own)}${row.novel ? ", novel" : ""}`,
+    });
+    shade(token, own);
+    token.dataset.index = i;
+    out.append(token);
+    place = row.end;
+  });
+  out.append(points.slice(place).join(""));
+}
+
+function showDetail(index) {
+  const row = readRows[index];
+  const tokens = $("read-out").querySelectorAll(".token");
+  tokens.forEach((token) => token.classList.remove("source"));
+  const name = row.token === "\n" ? "The end of the line" : `“${row.token}”`;
+  const parts = [make("p", {}, make("strong", { text: name }), ` ${bits(row.bits)}`)];
+  if (row.novel) {
+    const bar = make("div", { className: "bar", role: "img", "aria-label": `${bits(row.bits_lexeme)} to announce a new word, ${bits(row.bits_spelling)} to spell it` });
+    for (const [kind, value, told] of [["lexeme", row.bits_lexeme, "a new word"], ["spelling", row.bits_spelling, "its spelling"]]) {
+      const part = make("span", { className: kind, text: `${told} ${value.toFixed(1)}` });
+      part.style.setProperty("width", `${(100 * value) / row.bits}%`);
+      bar.append(part);
+    }
+    parts.push(bar);
+  } else {
+    parts.push(make("p", { text: "The model knows this word: all of its bits go into choosing it here." }));
+  }
+  if (row.characters) {
+    const letters = make("ul", { className: "letters", "aria-label": "Bits of each character" });
+    for (const [char, value] of row.characters) {
+      const item = make("li", { text: char || "end" }, make("small", { text: value.toFixed(1) }));
+      shade(item, value * 2.5);
+      letters.append(item);
+    }
+    parts.push(letters);
+  }
+  if (row.bits_cached !== undefined) {
+    parts.push(make("p", { text: `With the cache ${bits(row.bits_cached)}; ${(100 * row.from_cache).toFixed(0)} % of its probability is memory.` }));
+    if (row.summoned !== null) {
+      tokens[row.summoned]?.classList.add("source");
+      parts.push(make("p", { text: "Summoned from the place that is outlined." }));
+    }
+  }
+  $("read-detail").replaceChildren(...parts);
+}
+
+let timer = 0;
+$("read-text").addEventListener("input", () => {
+  clearTimeout(timer);
+  timer = setTimeout(readNow, 250);
+});
+$("read-cache").addEventListener("change", readNow);
+for (const kind of ["mouseover", "focusin", "click"]) {
+  $("read-out").addEventListener(kind, (event) => {
+    const index = event.target.dataset?.index;
+    if (index !== undefined) showDetail(Number(index));
+  });
+}
+opened.read = () => { if (!readRows.length) readNow(); };
+
+// --- write -----------------------------------------------------------------------------------
+
+let writing = null;
+
+async function write() {
+  writing?.abort();
+  const mine = (writing = new AbortController());
+  const prompt = $("write-prompt").value.replace(/ +$/, "");
+  const out = $("write-out");
+  out.replaceChildren(make("span", { className: "given", text: prompt }));
+  $("write-stop").hidden = false;
+  let so_far = prompt;
+  try {
+    const response = await ask("sample", {
+      prompt, n: Number($("write-n").value), temperature: Number($("write-temperature").value),
+      seed: Number($("write-seed").value), cache: $("write-cache").checked,
+    }, mine.signal);
+    problem("");
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) break;
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      for (const line of lines) {
+        const token = JSON.parse(line);
+        const bare = token.text.replace(/^ /, "");
+        if (bare !== token.text) out.append(" ");
+        const element = make("button", {
+          text: bare, className: `token${token.novel ? " novel" : ""}`, type: "button",
+          "aria-label": bare === "\n" ? "line end" : `${bare}${token.novel ? ", made up" : ""}`,
+        });
+        const before = so_far;
+        element.addEventListener("click", () => alternatives(before, element));
+        out.append(element);
+        so_far += token.text;
+      }
+    }
+  } catch (error) {
+    if (error.name !== "AbortError") problem(error.message);
+  } finally {
+    if (writing === mine) $("write-stop").hidden = true;
+  }
+}
+
+const askAlternatives = latest(async (signal, context) => {
+  const found = await (await ask("alternatives", { context }, signal)).json();
+  const words = make("ul", { className: "chips", "aria-label": "Likeliest words" });
+  for (const { word, p } of found.lexemes) {
+    words.append(make("li", { text: `${word} ` }, make("small", { text: `${(100 * p).toFixed(1)} %` })));
+  }
+  const made = make("ul", { className: "chips", "aria-label": "Spellings" });
+  for (const word of found.spellings) made.append(make("li", { text: word }));
+  $("write-detail").replaceChildren(
+    make("p", { text: "Likeliest in its place:" }), words,
+    make("p", { text: `A new word has ${(100 * found.p_novel).toFixed(1)} % here, and might be spelled:` }), made,
+  );
+});
+
+function alternatives(context, element) {
+  $("write-out").querySelectorAll(".chosen").forEach((other) => other.classList.remove("chosen"));
+  element.classList.add("chosen");
+  askAlternatives(context.slice(-4000));
+}
+
+$("write-form").addEventListener("submit", (event) => { event.preventDefault(); write(); });
+$("write-stop").addEventListener("click", () => writing?.abort());
+
+// --- spell -----------------------------------------------------------------------------------
+
+let spelled = [];
+
+const spell = latest(async (signal) => {
+  const like = $("spell-like").value.split(/[\s,]+/).filter(Boolean);
+  const context = $("spell-context").value.trim();
+  if (!like.length === !context) throw new Error("Give words to resemble, or a sentence: one of the two.");
+  const found = await (await ask("spell", {
+    like, context: context || null, n: Number($("spell-n").value),
+    temperature: Number($("spell-temperature").value), seed: Number($("spell-seed").value),
+    novel_only: $("spell-novel").checked, min_length: Number($("spell-min").value),
+    max_length: Number($("spell-max").value), prefix: $("spell-prefix").value,
+    suffix: $("spell-suffix").value, letters: $("spell-letters").value,
+    min_distance: Number($("spell-distance").value),
+  }, signal)).json();
+  spelled = found.words;
+  $("spell-out").replaceChildren(...spelled.map(({ word, bits: own }) =>
+    make("li", { text: word }, make("small", { text: own === null ? "" : `${own.toFixed(1)} bits` }))));
+  $("spell-why").textContent = found.why ? `No more were found: ${found.why}.` : "";
+  $("spell-take").hidden = !spelled.length;
+});
+
+$("spell-form").addEventListener("submit", (event) => { event.preventDefault(); spell(); });
+$("spell-copy").addEventListener("click", async () => {
+  const text = spelled.map(({ word }) => word).join("\n");
+  try {
+    await navigator.clipboard.writeText(text);
+    $("spell-why").textContent = `${spelled.length} words copied.`;
+  } catch {
+    problem("The browser does not let the page copy: download them instead.");
+  }
+});
+$("spell-csv").addEventListener("click", () => {
+  const field = (value) => `"${String(value).replaceAll('"', '""')}"`;
+  const rows = ["word,bits", ...spelled.map(({ word, bits: own }) => `${field(word)},${own ?? ""}`)];
+  const url = URL.createObjectURL(new Blob([rows.join("\r\n") + "\r\n"], { type: "text/csv" }));
+  const link = make("a", { href: url, download: "wugs.csv" });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+});
+
+// --- explore ---------------------------------------------------------------------------------
+
+let map = null;
+let view = { x: 0, y: 0, scale: 1 };
+let marked = null;
+
+opened.explore = async () => {
+  if (map) return drawMap();
+  try {
+    map = await (await ask("map")).json();
+    fitMap();
+    find();
+    showCurve((await (await ask("training")).json()).rows);
+    showFigures((await (await ask("results")).json()).figures);
+  } catch (error) {
+    problem(error.message);
+  }
+};
+
+function fitMap() {
+  const spread = (values) => {
+    const sorted = [...values].sort((a, b) => a - b);
+    const at = (share) => sorted[Math.floor(share * (sorted.length - 1))];
+    return [at(0.01), at(0.99)];
+  };
+  const [left, right] = spread(map.x), [low, high] = spread(map.y);
+  const { width, height } = $("map");
+  view = {
+    x: (left + right) / 2, y: (low + high) / 2,
+    scale: Math.min(width / (right - left || 1), height / (high - low || 1)) * 0.9,
+  };
+}
+
+function drawMap() {
+  const canvas = $("map"), context = canvas.getContext("2d");
+  const style = getComputedStyle(document.documentElement);
+  const color = (name) => style.getPropertyValue(name).trim();
+  context.clearRect(0, 0, canvas.width, canvas.height);
+  const taken = [];
+  const place = (x, y) => [
+    canvas.width / 2 + (x - view.x) * view.scale, canvas.height / 2 - (y - view.y) * view.scale];
+  const write = (word, x, y, size, ink, force = false) => {
+    context.font = `${size}px ${color("--sans") || "sans-serif"}`;
+    const width = context.measureText(word).width;
+    const box = [x - width / 2 - 2, y - size / 2 - 1, x + width / 2 + 2, y + size / 2 + 1];
+    const free = force || !taken.some((o) => box[0] < o[2] && box[2] > o[0] && box[1] < o[3] && box[3] > o[1]);
+    if (!free) return false;
+    taken.push(box);
+    context.fillStyle = ink;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    context.fillText(word, x, y);
+    return true;
+  };
+  if (marked) {
+    const [x, y] = place(marked.x, marked.y);
+    context.fillStyle = color("--accent");
+    context.beginPath();
+    context.arc(x, y + 16, 5, 0, 7);
+    context.fill();
+    write(marked.word, x, y, 20, color("--accent"), true);
+  }
+  const near = new Set((marked?.neighbours || []).map((one) => one.word));
+  const order = map.words.map((word, i) => i).sort((a, b) => near.has(map.words[b]) - near.has(map.words[a]) || a - b);
+  for (const i of order) {
+    const [x, y] = place(map.x[i], map.y[i]);
+    if (x < 0 || y < 0 || x > canvas.width || y > canvas.height || map.words[i] === marked?.word) continue;
+    const is_near = near.has(map.words[i]);
+    if (!write(map.words[i], x, y, is_near ? 17 : 14, is_near ? color("--novel") : color("--dim"))) {
+      context.fillStyle = color("--line");
+      context.fillRect(x - 1, y - 1, 2, 2);
+    }
+  }
+}
+
+const find = latest(async (signal) => {
+  const word = $("explore-word").value.trim();
+  if (!word) return;
+  marked = await (await ask(`neighbours?${new URLSearchParams({ word, n: 15 })}`, undefined, signal)).json();
+  $("near-title").textContent = marked.known
+    ? `Used like “${word}”` : `“${word}” is no known word; by its spelling it would be used like`;
+  $("near").replaceChildren(...marked.neighbours.map((one) => {
+    const button = make("button", { text: one.word, type: "button" });
+    button.addEventListener("click", () => { $("explore-word").value = one.word; find(); });
+    return make("li", {}, button, make("small", { text: ` ${one.cosine.toFixed(2)}` }));
+  }));
+  view.x = marked.x;
+  view.y = marked.y;
+  drawMap();
+});
+
+$("explore-form").addEventListener("submit", (event) => { event.preventDefault(); find(); });
+$("map").addEventListener("wheel", (event) => {
+  if (!map) return;
+  event.preventDefault();
+  view.scale *= Math.exp(-event.deltaY / 500);
+  drawMap();
+}, { passive: false });
+let held = null;
+$("map").addEventListener("pointerdown", (event) => { held = event; $("map").setPointerCapture(event.pointerId); });
+$("map").addEventListener("pointermove", (event) => {
+  if (!held || !map) return;
+  const ratio = $("map").width / $("map").clientWidth;
+  view.x -= ((event.clientX - held.clientX) * ratio) / view.scale;
+  view.y += ((event.clientY - held.clientY) * ratio) / view.scale;
+  held = event;
+  drawMap();
+});
+for (const kind of ["pointerup", "pointercancel"]) $("map").addEventListener(kind, () => { held = null; });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (map) drawMap(); });
+
+function showCurve(rows) {
+  const points = rows.filter((row) => row.train_bpc !== null).map((row) => [row.step, row.train_bpc]);
+  if (points.length < 2) {
+    $("curve").replaceChildren(make("p", { text: "This model came without the log of its training." }));
+    return;
+  }
+  const [width, height, left, bottom] = [640, 260, 46, 30];
+  const last = points.at(-1)[0];
+  const values = points.map((point) => point[1]);
+  const low = Math.min(...values) * 0.98, high = Math.min(Math.max(...values), Math.min(...values) * 2);
+  const x = (step) => left + ((width - left - 8) * step) / last;
+  const y = (value) => 8 + ((height - bottom - 8) * (high - Math.min(value, high))) / (high - low);
+  const space = "http://www.w3.org/2000/svg";
+  const node = (tag, attributes, text) => {
+    const element = document.createElementNS(space, tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    if (text !== undefined) element.textContent = text;
+    return element;
+  };
+  const svg = node("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Bits per character in training, from ${values[0].toFixed(2)} to ${values.at(-1).toFixed(2)} after ${last} steps` });
+  for (let i = 0; i <= 4; i++) {
+    const value = low + ((high - low) * i) / 4;
+    svg.append(node("line", { x1: left, x2: width - 8, y1: y(value), y2: y(value) }));
+    svg.append(node("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, value.toFixed(2)));
+  }
+  svg.append(node("text", { x: width - 8, y: height - 8, "text-anchor": "end" }, `${last.toLocaleString("en")} steps`));
+  svg.append(node("path", { d: points.map(([step, value], i) => `${i ? "L" : "M"}${x(step).toFixed(1)} ${y(value).toFixed(1)}`).join("") }));
+  $("curve").replaceChildren(make("p", { text: "Bits per character on the training text, with dropout." }), svg);
+}
+
+function showFigures(names) {
+  $("figures").replaceChildren(...names.map((name) => make("figure", {},
+    make("img", { src: `/api/v1/results/${encodeURIComponent(name)}`, alt: `Figure ${name}`, loading: "lazy" }),
+    make("figcaption", { text: name }))));
+  if (!names.length) $("figures").append(make("p", { text: "Nothing here." }));
+}
+
+// --- begin -----------------------------------------------------------------------------------
+
+document.querySelectorAll(".shade").forEach((element) => shade(element, Number(element.dataset.bits)));
+open(tabs.find((tab) => `#${tab.getAttribute("aria-controls")}` === location.hash) || tabs[0]);
+try {
+  const about = await (await ask("model")).json();
+  const told = [`${about.recipe} on ${about.data}`, `${about.lexemes.toLocaleString("en")} lexemes`];
+  if (about.valid_bpc) told.push(`${about.valid_bpc.toFixed(3)} bits per character`);
+  $("about").textContent = told.join(" · ");
+  for (const id of ["read-cache", "write-cache"]) {
+    $(id).disabled = !about.tuned;
+    if (!about.tuned) $(id).parentElement.title = "This model has not been tuned for it: spellonce tune RUN";
+  }
+} catch (error) {
+  problem(error.message);
+}

@@ -1,0 +1,229 @@
+"""Pseudowords: what the speller makes up, like some words or for a place in a text.
+
+Words are drawn from p_spell(· | vector), where the vector is a mean of embeddings or a hidden
+state, and those that are not wanted are drawn again: what is left is p_spell given the constraints.
+A prefix is not left to luck, it is read before drawing begins.
+
+A context may go on behind the gap. Then many words are drawn for what is before it, an embedding is
+inferred for each from its spelling, and each counts as much as it makes what follows likely.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from spellonce.errors import ConfigError
+from spellonce.generation import Generator, check_temperature
+from spellonce.lexicon import OTHER, Spellings
+from spellonce.network import TRIES, Dice, Moment
+from spellonce.two_level import TwoLevel, as_speller
+from spellonce.vectors import GAP, Vectors
+
+_CANDIDATES = 20
+"""Words that are drawn for each that is wanted, where what follows a gap has a say."""
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Which words are wanted."""
+
+    novel_only: bool = False
+    """No word of the training text, in whatever case, lexeme or not."""
+    min_length: int = 1
+    max_length: int = 30
+    prefix: str = ""
+    suffix: str = ""
+    letters: str = ""
+    """The characters that may be used; none: all."""
+    exclude: frozenset[str] = field(default_factory=frozenset)
+    """Words that are not wanted, in whatever case."""
+    min_distance: int = 0
+    """Edits, at least, between the word and any word of the training text."""
+    min_bits: float = 0.0
+    """Bits of the spelling, −log2 p_spell, at least,"""
+    max_bits: float = math.inf
+    """and at most."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_length <= self.max_length:
+            raise ConfigError(
+                f"lengths from {self.min_length} to {self.max_length} leave no words: "
+                "1 <= --min-length <= --max-length"
+            )
+        if max(len(self.prefix), len(self.suffix)) > self.max_length:
+            raise ConfigError("the prefix or suffix alone is longer than --max-length")
+        if self.min_distance < 0:
+            raise ConfigError(f"--min-distance must not be negative, got {self.min_distance}")
+        if not self.min_bits <= self.max_bits:
+            raise ConfigError(f"bits from {self.min_bits} to {self.max_bits} leave no words")
+        unusable = set(self.prefix + self.suffix) - set(self.letters or self.prefix + self.suffix)
+        if unusable:
+            raise ConfigError(
+                f"the prefix or suffix has {min(unusable)!r}, which --letters has not"
+            )
+        object.__setattr__(self, "exclude", frozenset(map(str.casefold, self.exclude)))
+
+
+@dataclass(frozen=True)
+class Wug:
+    """A word that was made up."""
+
+    word: str
+    bits: float | None
+    """−log2 p_spell at temperature 1; None where the model has no speller."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What was found."""
+
+    wugs: list[Wug]
+    refused: Counter[str]
+    """Why words were not wanted, and how many."""
+
+    @property
+    def words(self) -> list[str]:
+        """Without their bits."""
+        return [wug.word for wug in self.wugs]
+
+    def why(self) -> str:
+        """Why there are no more."""
+        told = [f"{n:,} {reason}" for reason, n in self.refused.most_common(3)]
+        return f"of those drawn, {', '.join(told)}" if told else "the same came again and again"
+
+
+class _Judge:
+    """Says why a word is not wanted."""
+
+    def __init__(self, generator: Generator, constraints: Constraints) -> None:
+        self._generator, self._wanted = generator, constraints
+        self._seen: set[str] | None = None
+        if constraints.novel_only or constraints.min_distance:
+            types = generator.lexicon.types[2:]
+            self._seen = {generator.bare(word).casefold() for word in types}
+
+    def against(self, token: str) -> str | None:
+        """What is wrong with a token, but for its bits; None: nothing."""
+        wanted = self._wanted
+        if not self._generator.is_token(token) or OTHER in token:
+            return "were no words"
+        word = self._generator.bare(token)
+        if not word.strip():
+            return "were no words"
+        if len(word) < wanted.min_length:
+            return "were too short"
+        if len(word) > wanted.max_length:
+            return "were too long"
+        if not (word.startswith(wanted.prefix) and word.endswith(wanted.suffix)):
+            return "had not the prefix or suffix"
+        if wanted.letters and set(word) - set(wanted.letters):
+            return "had other letters"
+        if word.casefold() in wanted.exclude:
+            return "were excluded"
+        if wanted.novel_only and word.casefold() in (self._seen or ()):
+            return "were words of the training text"
+        if wanted.min_distance and self._is_near(word.casefold()):
+            return "were too like words of the training text"
+        return None
+
+    def _is_near(self, word: str) -> bool:
+        from rapidfuzz.distance import Levenshtein
+        from rapidfuzz.process import extractOne
+
+        nearest = extractOne(
+            word, self._seen or (), scorer=Levenshtein.distance,
+            score_cutoff=self._wanted.min_distance - 1,
+        )  # fmt: skip
+        return nearest is not None
+
+
+def draw_words(
+    generator: Generator,
+    n: int = 10,
+    *,
+    like: Sequence[str] = (),
+    context: str | None = None,
+    temperature: float = 1.0,
+    constraints: Constraints | None = None,
+    seed: int = 0,
+) -> Draws:
+    """Up to n different words, fewer where no more are found."""
+    check_temperature(temperature)
+    if n < 1:
+        raise ConfigError(f"-n must be at least 1, got {n}")
+    wanted = constraints or Constraints()
+    following = "" if context is None else context.partition(GAP)[2]
+    moment = generator.moment(like, context)
+    dice = Dice(temperature, torch.Generator(generator.network.device).manual_seed(seed))
+    n_drawn = _CANDIDATES * n if following.strip() else n
+    found, refused = _drawn(generator, moment, n_drawn, dice, wanted)
+    if following.strip() and len(found) > 1:
+        found = _resampled(generator, str(context), found, n, seed)
+    return Draws(found[:n], refused)
+
+
+def _drawn(
+    generator: Generator, moment: Moment, n: int, dice: Dice, wanted: Constraints
+) -> tuple[list[Wug], Counter[str]]:
+    judge = _Judge(generator, wanted)
+    network, lexicon = generator.network, generator.lexicon
+    prefix = wanted.prefix if set(wanted.prefix) <= set(lexicon.alphabet.chars) else ""
+    if wanted.prefix and not prefix:
+        raise ConfigError(f"the model knows no spelling that begins with {wanted.prefix!r}")
+    judged: dict[str, str | None] = {}
+    found: dict[str, Wug] = {}
+    refused: Counter[str] = Counter()
+    batch = int(np.clip(4 * n, 32, 1000))
+    for _ in range(TRIES):
+        # Longer than the longest allowed, so that what was cut off is known and left out.
+        drawn = network.spell(lexicon, moment, batch, dice, wanted.max_length + 2, prefix)
+        fresh = dict.fromkeys(token for token in drawn if token not in judged)
+        judged |= {token: judge.against(token) for token in fresh}
+        good = [token for token in fresh if judged[token] is None]
+        bits = _bits(generator, moment, good)
+        for token, own in zip(good, bits, strict=True):
+            if own is not None and not wanted.min_bits <= own <= wanted.max_bits:
+                judged[token] = "were too likely or too unlikely"
+            else:
+                found.setdefault(generator.bare(token), Wug(generator.bare(token), own))
+        refused.update(reason for token in drawn if (reason := judged[token]) is not None)
+        if len(found) >= n or dice.temperature == 0:
+            break
+    return list(found.values()), refused
+
+
+@torch.no_grad()
+def _bits(generator: Generator, moment: Moment, tokens: Sequence[str]) -> list[float | None]:
+    """−log2 p_spell of tokens at a moment, where there is a speller."""
+    network = generator.network
+    if not isinstance(network, TwoLevel):
+        return [None] * len(tokens)
+    spelled = Spellings.of(generator.lexicon.alphabet, list(tokens))
+    nats = as_speller(network.novel).nats(moment.hidden.expand(len(tokens), -1), spelled)
+    return [float(one) / math.log(2) for one in nats]
+
+
+def _resampled(
+    generator: Generator, context: str, found: Sequence[Wug], n: int, seed: int
+) -> list[Wug]:
+    """Some of them, as likely as they make what follows the gap."""
+    network = generator.network
+    if not isinstance(network, TwoLevel):
+        raise ConfigError(f"what follows {GAP} needs a two-level model: leave it out")
+    vectors = Vectors(network, generator.lexicon, generator.format)
+    nats = vectors.following_nats(context, [wug.word for wug in found])
+    # The n largest of log-weights with Gumbel noise are n draws without replacement.
+    noise = np.random.default_rng(seed).gumbel(size=len(nats))
+    order = np.argsort(nats - noise, kind="stable")[:n]
+    return [found[i] for i in order.tolist()]
+
+
+def excluded(words: Iterable[str]) -> frozenset[str]:
+    """Words to exclude, one a line."""
+    return frozenset(word.strip() for word in words if word.strip())

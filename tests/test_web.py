@@ -1,0 +1,205 @@
+"""The server: what it answers, what it refuses, and that it is there while it works."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import spellonce
+from spellonce.web import app as web
+from spellonce.web.views import Views
+
+from .conftest import call
+
+TEXT = "The wug, ba ke lo.\nThe wug ran."
+
+
+@pytest.fixture(scope="module")
+def tuned(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("web") / "run"
+    shutil.copytree(tiny_run, run)
+    call("tune", run, "--no-dynamic").ok()
+    return run
+
+
+@pytest.fixture(scope="module")
+def client(tuned: Path) -> Iterator[TestClient]:
+    with TestClient(web.create_app(spellonce.load(tuned))) as found:
+        yield found
+
+
+def test_the_page_needs_nobody_else(client: TestClient) -> None:
+    page = client.get("/")
+    assert page.status_code == 200 and page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    for name in ("app.js", "style.css", "icon.svg", "api.html", "api.js"):
+        found = client.get(f"/static/{name}")
+        assert found.status_code == 200, name
+        assert "https://" not in found.text and "innerHTML" not in found.text
+        assert found.headers["x-content-type-options"] == "nosniff"
+    assert client.get("/static/..%2fapp.py").status_code == 404
+    assert client.get("/static/none.js").status_code == 404
+    assert client.get("/healthz").json() == {"status": "ok"}
+
+
+def test_reading(client: TestClient, tuned: Path) -> None:
+    model = spellonce.load(tuned)
+    found = client.post("/api/v1/score", json={"text": TEXT}).json()
+    scores = model.score(TEXT)
+    assert [row["token"] for row in found["tokens"]] == scores.tokens
+    assert found["bits"] == pytest.approx(float(scores.bits.sum())) and found["cached"] is None
+    for row in found["tokens"]:
+        assert TEXT[row["start"] : row["end"]] == row["token"]
+        assert (row["characters"] is None) != row["novel"]
+        if row["novel"]:
+            spelled = sum(bits for _, bits in row["characters"])
+            assert spelled == pytest.approx(row["bits_spelling"], rel=1e-3)
+    cached = client.post("/api/v1/score", json={"text": TEXT, "cache": True}).json()
+    assert cached["cached"]["bits"] < cached["bits"] == pytest.approx(found["bits"])
+    again = [i for i, row in enumerate(cached["tokens"]) if row["token"] == "wug"]
+    assert cached["tokens"][again[1]]["summoned"] == again[0]
+    assert cached["tokens"][again[0]]["summoned"] is None
+    assert client.post("/api/v1/score", json={"text": ""}).json()["tokens"] == []
+
+
+def test_writing(client: TestClient, tuned: Path) -> None:
+    asked = {"prompt": "The ba", "n": 25, "seed": 3, "temperature": 0.9}
+    answer = client.post("/api/v1/sample", json=asked)
+    rows = [json.loads(line) for line in answer.text.splitlines()]
+    sample = spellonce.load(tuned).sample(25, prompt="The ba", seed=3, temperature=0.9)
+    assert len(rows) == 25
+    assert "".join(row["text"] for row in rows) == sample.text
+    assert [row["novel"] for row in rows] == [piece.is_novel for piece in sample.pieces]
+    with_cache = client.post("/api/v1/sample", json={**asked, "cache": True})
+    assert with_cache.status_code == 200 and len(with_cache.text.splitlines()) == 25
+    others = client.post("/api/v1/alternatives", json={"context": "The ba"}).json()
+    shares = [one["p"] for one in others["lexemes"]]
+    assert shares == sorted(shares, reverse=True) and 0 < others["p_novel"] < 1
+
+
+def test_spelling(client: TestClient) -> None:
+    asked = {"context": "The", "n": 5, "min_length": 3, "max_length": 6}
+    found = client.post("/api/v1/spell", json=asked).json()
+    assert found["why"] is None and len(found["words"]) == 5
+    assert all(3 <= len(one["word"]) <= 6 and one["bits"] > 0 for one in found["words"])
+    none = client.post("/api/v1/spell", json={**asked, "letters": "q"}).json()
+    assert none["words"] == [] and "had other letters" in none["why"]
+    wrong = client.post("/api/v1/spell", json={"n": 3})
+    assert wrong.status_code == 422 and "--like" in wrong.json()["detail"]
+    unknown = client.post("/api/v1/spell", json={"like": ["zzz"]})
+    assert unknown.status_code == 422 and "no embedding" in unknown.json()["detail"]
+
+
+def test_exploring(client: TestClient, tuned: Path) -> None:
+    found = client.get("/api/v1/map").json()
+    vectors = spellonce.load(tuned).vectors()
+    assert found["words"] == list(vectors.words) and len(found["x"]) == len(found["words"])
+    near = client.get("/api/v1/neighbours", params={"word": found["words"][4], "n": 3}).json()
+    assert near["known"] and len(near["neighbours"]) == 3
+    assert (near["x"], near["y"]) == pytest.approx((found["x"][4], found["y"][4]), abs=1e-3)
+    assert client.get("/api/v1/neighbours", params={"word": "zibble"}).json()["known"] is False
+    rows = client.get("/api/v1/training").json()["rows"]
+    assert rows and {"step", "train_bpc"} <= rows[0].keys()
+    figures = client.get("/api/v1/results").json()["figures"]
+    for name in figures:
+        assert client.get(f"/api/v1/results/{name}").headers["content-type"] == "image/svg+xml"
+    assert client.get("/api/v1/results/..%2f..%2fREADME").status_code == 404
+    about = client.get("/api/v1/model").json()
+    assert about["tuned"] and about["recipe"] == "full-small"
+
+
+# --- limits -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        ("score", {"text": "a" * 20_001}, 422),
+        ("score", {"text": "a" * 300_000}, 413),
+        ("score", {"text": 3}, 422),
+        ("score", {}, 422),
+        ("score", {"text": "a", "more": 1}, 422),
+        ("sample", {"n": 501}, 422),
+        ("sample", {"n": 0}, 422),
+        ("sample", {"temperature": -1}, 422),
+        ("sample", {"seed": -1}, 422),
+        ("spell", {"context": "a", "n": 1000}, 422),
+        ("spell", {"context": "a", "min_length": 9, "max_length": 3}, 422),
+    ],
+)
+def test_limits(client: TestClient, path: str, body: object, code: int) -> None:
+    answer = client.post(f"/api/v1/{path}", json=body)
+    assert answer.status_code == code and isinstance(answer.json()["detail"], str)
+
+
+def test_what_is_no_text_is_refused(client: TestClient) -> None:
+    for raw in (b'{"text": "\\ud800"}', b"{", b"\xff", b'{"text": NaN}'):
+        answer = client.post(
+            "/api/v1/score", content=raw, headers={"content-type": "application/json"}
+        )
+        assert answer.status_code in (400, 422), raw
+
+    def chunks() -> Iterator[bytes]:
+        for _ in range(40):
+            yield b"x" * 10_000
+
+    assert client.post("/api/v1/score", content=chunks()).status_code == 413
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+@given(text=st.text(max_size=60))
+def test_any_text_is_answered(client: TestClient, text: str) -> None:
+    answer = client.post("/api/v1/score", json={"text": text, "cache": True})
+    assert answer.status_code == 200
+    assert all(text[r["start"] : r["end"]] == r["token"] for r in answer.json()["tokens"])
+
+
+def test_whoever_comes_too_late_is_told_and_health_is_answered(
+    tuned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(self: Views, text: str, *, cache: bool = False) -> dict[str, object]:
+        begun.set()
+        assert go_on.wait(30)
+        return {"text": text}
+
+    monkeypatch.setattr(Views, "score", slow)
+    limits = web.Limits(waiting=1, seconds=20.0)
+    with TestClient(web.create_app(spellonce.load(tuned), limits)) as client:
+        codes: list[int] = []
+
+        def ask() -> None:
+            codes.append(client.post("/api/v1/score", json={"text": "a"}).status_code)
+
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        threads[0].start()
+        assert begun.wait(10)
+        threads[1].start()
+        time.sleep(0.3)
+        answer = client.post("/api/v1/score", json={"text": "a"})
+        assert answer.status_code == 429 and answer.headers["retry-after"]
+        assert client.get("/healthz").status_code == 200
+        go_on.set()
+        for thread in threads:
+            thread.join(20)
+        assert codes == [200, 200]
+
+
+def test_only_two_level_models_have_a_page(tiny_text: Path, tmp_path: Path) -> None:
+    run = tmp_path / "char"
+    call("train", tiny_text, "--recipe", "pure-char-small", "--out", run, "--steps", 1, "--set",
+         "n_embed=8", "--set", "lm.n_hidden=8", "--set", "min_char_count=1").ok()  # fmt: skip
+    call("serve", "-m", run).refused("two-level", 2)
