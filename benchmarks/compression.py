@@ -17,7 +17,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from spellonce.adaptive import Learning
 from spellonce.codec import compress_file, decompress_file
@@ -31,18 +34,16 @@ def others() -> dict[str, Callable[[bytes], bytes]]:
         "xz -9e": lambda data: lzma.compress(data, preset=9 | lzma.PRESET_EXTREME),
         "bzip2 -9": lambda data: bz2.compress(data, 9),
     }
-    try:
-        import zstandard
-
-        found["zstd -22 --ultra"] = zstandard.ZstdCompressor(level=22).compress
-        import brotli
-
-        found["brotli 11"] = lambda data: brotli.compress(data, quality=11, lgwin=24)
-        import pyppmd
-
-        found["PPMd"] = lambda data: pyppmd.compress(data, max_order=16, mem_size=256 << 20)
-    except ImportError as error:
-        print(f"{error.name} is not installed, and is left out", file=sys.stderr)
+    more: dict[str, tuple[str, Callable[[Any, bytes], bytes]]] = {
+        "zstd -22 --ultra": ("zstandard", lambda m, x: m.ZstdCompressor(level=22).compress(x)),
+        "brotli 11": ("brotli", lambda m, x: m.compress(x, quality=11, lgwin=24)),
+        "PPMd": ("pyppmd", lambda m, x: m.compress(x, max_order=16, mem_size=256 << 20)),
+    }
+    for name, (module, compress) in more.items():
+        try:
+            found[name] = partial(compress, import_module(module))
+        except ImportError:
+            print(f"{module} is not installed, and is left out", file=sys.stderr)
     return found
 
 

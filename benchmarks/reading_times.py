@@ -6,7 +6,8 @@ The reading time of each word (geometric mean over readers) is regressed on what
 of the two words before it without any language model: length and log frequency. Then surprisal of
 the word and of the one before is added. What counts is the gain in log-likelihood per word on a
 story that the regression has not seen, over all ten of them: for the model, for GPT-3's bits (which
-come with the data), and for a bigram counted on the text that the model was trained on.
+come with the data), and for a bigram counted on the text that the model was trained on. Frequencies
+are those of that text as well, so a run's figures compare with each other, not with another run's.
 
 Needs `natural-stories/reading_times.tsv` under `$SPELLONCE_DATA`.
 """
@@ -32,6 +33,7 @@ from spellonce.adaptive import Learning
 from spellonce.lexicon import EOS_ID, UNK_ID
 from spellonce.model import Model, load
 from spellonce.surprisal import View
+from spellonce.two_level import TwoLevel
 
 Floats = NDArray[np.float64]
 SPILLOVER = 2
@@ -59,11 +61,16 @@ def surprisal(model: Model, stories: list[str], learning: Learning) -> list[Floa
     return found
 
 
-def bigram_bits(model: Model, stories: list[str]) -> list[Floats]:
-    """The same by a bigram (Kneser–Ney) of the training text; unknown words are one."""
-    assert model.folder is not None
+def bigram_bits(model: Model, stories: list[str]) -> list[Floats] | None:
+    """The same by a bigram (Kneser–Ney) of the training text; unknown words are one.
+
+    None where the run came without its text.
+    """
     lexicon = model.lexicon
-    ids = encoding.open_ids(model.folder / "data/train.ids")
+    path = None if model.folder is None else model.folder / "data/train.ids"
+    if path is None or not path.is_file() or not isinstance(model.network, TwoLevel):
+        return None
+    ids = encoding.open_ids(path)
     known = np.where(ids < lexicon.n_lexemes, ids, UNK_ID)
     counted = ngrams.count(known, lexicon.n_lexemes, 2)
     view = View("word", "skip")
@@ -92,10 +99,10 @@ def lagged(column: Floats, n: int) -> list[Floats]:
     ]
 
 
-def gain(
+def gains_by_story(
     times: list[Floats], base: list[Floats], more: list[Floats], used: list[NDArray[np.bool_]]
-) -> tuple[float, float]:
-    """(mean, standard error over stories) of log-likelihood per word that predictors add."""
+) -> Floats:
+    """The log-likelihood per word that predictors add on each story, held out."""
     stories = range(len(times))
     gains = []
     for held_out in stories:
@@ -117,7 +124,14 @@ def gain(
                 float(np.mean(-0.5 * np.log(2 * np.pi * variance) - error**2 / (2 * variance)))
             )
         gains.append(likelihood[1] - likelihood[0])
-    return float(np.mean(gains)), float(np.std(gains, ddof=1) / math.sqrt(len(gains)))
+    return np.array(gains)
+
+
+def summary(gains: Floats, n_words: NDArray[np.int64]) -> dict[str, float]:
+    """The gain over all words, and its standard error over stories."""
+    mean = float((gains * n_words).sum() / n_words.sum())
+    error = float(np.std(gains, ddof=1) / math.sqrt(len(gains)))
+    return {"nats_per_word": mean, "standard_error": error}
 
 
 def evaluate(model: Model, rows: list[dict[str, str]], learning: Learning) -> dict[str, Any]:
@@ -141,16 +155,20 @@ def evaluate(model: Model, rows: list[dict[str, str]], learning: Learning) -> di
         often = np.array([log_frequency(model, row["word"]) for row in story])
         place = np.arange(len(story), dtype=np.float64)
         base.append(np.stack([*lagged(length, SPILLOVER), *lagged(often, SPILLOVER), place]))
-    predictors = {
-        "ours": surprisal(model, texts, learning),
-        "GPT-3": gpt3,
-        "bigram": bigram_bits(model, texts),
+    predictors = {"ours": surprisal(model, texts, learning), "GPT-3": gpt3}
+    bigram = bigram_bits(model, texts)
+    if bigram is not None:
+        predictors["bigram"] = bigram
+    n_words = np.array([u.sum() for u in used])
+    found = {
+        name: gains_by_story(times, base, [np.stack(lagged(c, 1)) for c in bits], used)
+        for name, bits in predictors.items()
     }
-    result: dict[str, Any] = {"n_words": int(sum(u.sum() for u in used)), "gains": {}}
-    for name, bits in predictors.items():
-        more = [np.stack(lagged(column, 1)) for column in bits]
-        mean, error = gain(times, base, more, used)
-        result["gains"][name] = {"nats_per_word": mean, "standard_error": error}
+    result: dict[str, Any] = {
+        "n_words": int(n_words.sum()),
+        "gains": {name: summary(gains, n_words) for name, gains in found.items()},
+        "ours_minus_gpt3": summary(found["ours"] - found["GPT-3"], n_words),
+    }
     flat = [np.concatenate([b[u] for b, u in zip(bits, used, strict=True)]) for bits in
             (predictors["ours"], predictors["GPT-3"])]  # fmt: skip
     result["correlation_with_gpt3"] = float(np.corrcoef(*flat)[0, 1])
@@ -176,6 +194,8 @@ def main() -> int:
         print(f"{run}: {found['n_words']:,} words; gain in held-out log-likelihood, nats a word")
         for name, value in found["gains"].items():
             print(f"  {name:8} {value['nats_per_word']:.5f} ± {value['standard_error']:.5f}")
+        apart = found["ours_minus_gpt3"]
+        print(f"  ours minus GPT-3 {apart['nats_per_word']:+.5f} ± {apart['standard_error']:.5f}")
         print(f"  correlation with GPT-3's bits: {found['correlation_with_gpt3']:.3f}")
     return 0
 

@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spellonce.model import Model, load
-from spellonce.text import line_tokens
-from spellonce.vectors import GAP
+from spellonce.text import GAP, UNSPELLED, read, training_tokens
 
 Floats = NDArray[np.float32]
 
@@ -45,41 +44,44 @@ def chosen_words(model: Model, n: int) -> list[str]:
 
 
 def sentences(model: Model, words: set[str], most: int) -> dict[str, list[str]]:
-    """Lines of valid in which words stand, with a gap in their place."""
+    """Lines of valid in which words stand, with a gap in their place, cut to what is near."""
     found: dict[str, list[str]] = {word: [] for word in words}
     for line in model.split_lines("valid"):
-        tokens = line_tokens(line.rstrip("\n"), model.format)
-        for i, token in enumerate(tokens):
+        reading = read([line], model.format)
+        for token, start, end in zip(reading.tokens, reading.start, reading.end, strict=True):
             if token in words and len(found[token]) < most:
-                before, after = tokens[max(0, i - 30) : i], tokens[i + 1 : i + 21]
-                found[token].append(" ".join([*before, GAP, *after]))
+                before, after = line[:start], line[end:].rstrip("\n")
+                if len(before) > 150:
+                    before = before[-150:].partition(" ")[2]
+                if len(after) > 120:
+                    after = after[:120].rpartition(" ")[0]
+                if GAP not in before + after:
+                    found[token].append(f"{before}{GAP}{after}")
     return found
 
 
-def reciprocal_ranks(matrix: Floats, vectors: Floats, own: list[int]) -> Floats:
-    """1 / rank of rows `own` of a matrix by their cosine with vectors."""
+def mean_reciprocal_rank(matrix: Floats, vectors: Floats, own: list[int]) -> float:
+    """Of rows `own` of a matrix by their cosine with vectors; equals share their ranks."""
     unit = matrix / np.linalg.norm(matrix, axis=1, keepdims=True).clip(1e-9)
     cosines = unit @ (vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-9)).T
     right = cosines[own, np.arange(len(own))]
-    ranks: Floats = 1 / (1 + (cosines > right).sum(0))
-    return ranks
+    ranks = 1 + (cosines > right).sum(0) + ((cosines == right).sum(0) - 1) / 2
+    return float(np.mean(1 / ranks))
 
 
-def ours(model: Model, words: list[str], contexts: dict[str, list[str]]) -> dict[str, float]:
-    """Mean reciprocal rank from the spelling, from contexts, and from both."""
+def ours(
+    model: Model, words: list[str], contexts: dict[str, list[str]], among: list[str]
+) -> dict[str, float]:
+    """From the spelling, from contexts, and from both."""
     vectors = model.vectors()
-    matrix = np.stack([vectors.of(word) for word in vectors.words])
-    own = [vectors.words.index(word) for word in words]
+    matrix = np.stack([vectors.of(word) for word in among])
+    own = [among.index(word) for word in words]
     ways: dict[str, list[Floats]] = {"spelling": [], "contexts": [], "both": []}
     for word in words:
-        given = contexts[word]
         ways["spelling"].append(vectors.infer(word))
-        ways["contexts"].append(vectors.infer(None, given) if given else matrix.mean(0))
-        ways["both"].append(vectors.infer(word, given))
-    return {
-        way: float(reciprocal_ranks(matrix, np.stack(found), own).mean())
-        for way, found in ways.items()
-    }
+        ways["contexts"].append(vectors.infer(None, contexts[word]))
+        ways["both"].append(vectors.infer(word, contexts[word]))
+    return {way: mean_reciprocal_rank(matrix, np.stack(found), own) for way, found in ways.items()}
 
 
 class Lines:
@@ -90,32 +92,32 @@ class Lines:
 
     def __iter__(self) -> Iterator[list[str]]:
         for line in self._model.split_lines("train"):
-            tokens = line_tokens(line.rstrip("\n"), self._model.format)
+            tokens = training_tokens(line.rstrip("\n"), self._model.format)
             if tokens:
-                yield [self._codes.get(token, token) for token in tokens]
+                yield [self._codes.get(t, t) for t in tokens if t != UNSPELLED]
 
 
-def fasttext(model: Model, words: list[str], seconds: float, width: int) -> dict[str, Any]:
-    """The same by FastText."""
+def codes_of(model: Model) -> dict[str, str]:
+    """One character that is in no text for each held-out word: its only n-gram is itself."""
+    held_out = np.flatnonzero(model.lexicon.unspelled(model.recipe.objective.unspelled))
+    return {model.lexicon.types[i]: chr(0xF0000 + n) for n, i in enumerate(held_out.tolist())}
+
+
+def fasttext(model: Model, seconds: float, width: int) -> tuple[Any, int]:
+    """FastText (skip-gram), trained for about so long; how many epochs that were."""
     from gensim.models import FastText
 
-    held_out = model.lexicon.unspelled(model.recipe.objective.unspelled)
-    names = [model.lexicon.types[i] for i in np.flatnonzero(held_out).tolist()]
-    codes = {word: f"\ue000{i}\ue001" for i, word in enumerate(names)}
-    text: Iterable[list[str]] = Lines(model, codes)
-    learner = FastText(vector_size=width, window=5, min_count=3, workers=2, seed=1)
+    text: Iterable[list[str]] = Lines(model, codes_of(model))
+    options = {"vector_size": width, "window": 5, "min_count": 1, "workers": 2, "seed": 1, "sg": 1}
+    trial = FastText(**options)
+    trial.build_vocab(corpus_iterable=text)
+    begin = time.perf_counter()
+    trial.train(text, total_examples=trial.corpus_count, epochs=1)
+    epochs = max(1, round(seconds / (time.perf_counter() - begin)))
+    learner = FastText(**options)
     learner.build_vocab(corpus_iterable=text)
-    begin, epochs = time.perf_counter(), 0
-    while epochs == 0 or time.perf_counter() - begin < seconds:
-        learner.train(text, total_examples=learner.corpus_count, epochs=1, start_alpha=0.025,
-                      end_alpha=0.02 if epochs < 20 else 0.005)  # fmt: skip
-        epochs += 1
-    vectors = learner.wv
-    known = [word for word in words if codes[word] in vectors.key_to_index]
-    own = [vectors.key_to_index[codes[word]] for word in known]
-    found = np.stack([vectors.get_vector(word) for word in known])  # none of them is in it
-    ranks = reciprocal_ranks(vectors.vectors, found, own)
-    return {"spelling": float(ranks.mean()), "epochs": epochs, "words": len(known)}
+    learner.train(text, total_examples=learner.corpus_count, epochs=epochs)
+    return learner.wv, epochs
 
 
 def main() -> int:
@@ -130,9 +132,16 @@ def main() -> int:
     contexts = sentences(model, set(words), arguments.contexts)
     words = [word for word in words if contexts[word]]
     width = model.vectors().of(words[0]).shape[0]
+    theirs, epochs = fasttext(model, 60 * arguments.minutes, width)
+    codes = codes_of(model)
+    among = [w for w in model.vectors().words if codes.get(w, w) in theirs.key_to_index]
+    words = [word for word in words if word in among]
+    matrix = np.stack([theirs.get_vector(codes.get(word, word)) for word in among])
+    spelled = np.stack([theirs.get_vector(word) for word in words])  # from n-grams: not in it
+    own = [among.index(word) for word in words]
     print(json.dumps({
-        "words": len(words), "ours": ours(model, words, contexts),
-        "fasttext": fasttext(model, words, 60 * arguments.minutes, width),
+        "words": len(words), "among": len(among), "ours": ours(model, words, contexts, among),
+        "fasttext": {"spelling": mean_reciprocal_rank(matrix, spelled, own), "epochs": epochs},
     }))  # fmt: skip
     return 0
 

@@ -27,7 +27,7 @@ Shape = Callable[[str], bool]
 SHAPES: dict[str, Shape] = {
     "-ed": lambda word: word.islower() and word.endswith("ed") and len(word) > 4,
     "-ing": lambda word: word.islower() and word.endswith("ing") and len(word) > 5,
-    "-s": lambda word: word.islower() and word.endswith("s") and not word.endswith("ss"),
+    "-s": lambda word: re.fullmatch(r"[a-z]{3,}[a-rt-z]s", word) is not None,
     "Name": lambda word: re.fullmatch(r"[A-Z][a-z]{2,}", word) is not None,
     "number": lambda word: re.fullmatch(r"[0-9][0-9.,]*", word) is not None,
 }
@@ -81,7 +81,7 @@ def main() -> int:
     likes = sum(row["like"] * row["words"] for row in rows)
     blinds = sum(row["uncond"] * row["words"] for row in rows)
     begin = time.perf_counter()
-    made = model.spell("the", n=1000, novel_only=True)
+    made = model.spell(context="The", n=1000, novel_only=True)
     seconds = time.perf_counter() - begin
     seen = {word.casefold() for word in model.lexicon.types}
     print(json.dumps({

@@ -233,6 +233,17 @@ def call(*arguments: object, stdin: bytes = b"") -> Result:
     return Result(int(ended.value.code or 0), out.text(), err.text())
 
 
+def tune(run: Path) -> dict[str, Any]:
+    """Tunes a tiny run, which then knows dynamic evaluation, be it of use to it or not."""
+    found: dict[str, Any] = json.loads(call("tune", run, "--tokens", 100, "--json").ok())
+    path = run / "adaptive.json"
+    kept = json.loads(path.read_text())
+    if kept["dynamic"] is None:
+        kept["dynamic"] = {"segment": 35, "rate": 1e-4, "decay": 1e-3, "epsilon": 1e-2}
+        path.write_text(json.dumps(kept))
+    return found
+
+
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[subprocess.Popen[str]]:
     command: list[str] = [sys.executable, __file__]

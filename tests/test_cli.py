@@ -323,7 +323,10 @@ def test_spell_is_one_word_a_line(tiny_run: Path, how: str) -> None:
 def test_fewer_words_than_asked_for_is_said(tiny_run: Path) -> None:
     result = call("spell", "-m", tiny_run, "--context", "the", "-T", 0, "-n", 5)
     assert result.code == 0 and result.out.count("\n") == 1
-    assert result.err == "spellonce: no more than 1 were found (the same came again and again)\n"
+    assert (
+        result.err
+        == "spellonce: no more than 1 were found (of those drawn, all others had come before)\n"
+    )
 
 
 # --- real pipes -------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from spellonce.two_level import TwoLevel
 from .conftest import call
 from .test_adaptive import ADAPTATIONS, TEXT, some_scale
 from .test_systems import TWO_LEVEL, make, shorten
-from .toy import make_lexicon, strings
+from .toy import LEXEMES, make_lexicon, strings
 
 LEARNED = {
     "nothing": Adaptation(),
@@ -132,6 +132,20 @@ def test_draws_follow_the_distribution() -> None:
     new = [word for word in drawn if outlook.place(word)[0] == 0]
     p = outlook.first[0]
     assert len(new) / n == pytest.approx(p, abs=4 * math.sqrt(p / n))
+
+
+@pytest.mark.parametrize("kind", ["nothing", "both"])
+def test_expectations_are_those_of_the_distribution(kind: str) -> None:
+    stepper = stepper_of(network_of("mixed", (3,)), LEARNED[kind])
+    for token in TEXT:
+        outlook = stepper.outlook()
+        entropy, rank = stepper.expectation(token)
+        p = {word: chance(outlook, word) for word in ["\n", *LEXEMES[2:], *outlook.words]}
+        p["new"] = float(outlook.first[0])
+        assert entropy == pytest.approx(sum(-x * math.log2(x) for x in p.values() if x), rel=1e-4)
+        own = p.get(token, p["new"])
+        assert rank == 1 + sum(x > own * (1 + 1e-9) for x in p.values())
+        stepper.take(token)
 
 
 def test_renormalisation_is_not_for_steps() -> None:

@@ -127,6 +127,16 @@ def test_the_word_itself_marks_its_place() -> None:
             vectors.infer(*arguments)
 
 
+def test_punctuation_beside_a_gap_is_what_it_is_in_the_text(tiny_run: Path) -> None:
+    vectors = spellonce.load(tiny_run).vectors()
+    np.testing.assert_allclose(
+        vectors.infer("wug", "The (wug), ba."), vectors.infer("wug", "The (___), ba."), atol=1e-3
+    )
+    for wrong in ("a ___ and ___", "pre___fix", "none"):
+        with pytest.raises(ConfigError, match="___"):
+            vectors.infer(None, wrong)
+
+
 @pytest.mark.parametrize("form", ["word2vec", "word2vec-binary"])
 def test_gensim_reads_what_is_exported(tiny_run: Path, tmp_path: Path, form: str) -> None:
     models = pytest.importorskip("gensim.models")

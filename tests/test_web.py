@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+import httpx
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -36,8 +38,12 @@ def tuned(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(tuned: Path) -> Iterator[TestClient]:
-    with TestClient(web.create_app(spellonce.load(tuned))) as found:
+    with TestClient(web.create_app(loading(tuned))) as found:
         yield found
+
+
+def loading(run: Path) -> web.Loading:
+    return web.Loading(lambda: Views(spellonce.load(run)))
 
 
 def test_the_page_needs_nobody_else(client: TestClient) -> None:
@@ -84,9 +90,11 @@ def test_writing(client: TestClient, tuned: Path) -> None:
     assert [row["novel"] for row in rows] == [piece.is_novel for piece in sample.pieces]
     with_cache = client.post("/api/v1/sample", json={**asked, "cache": True})
     assert with_cache.status_code == 200 and len(with_cache.text.splitlines()) == 25
-    others = client.post("/api/v1/alternatives", json={"context": "The ba"}).json()
-    shares = [one["p"] for one in others["lexemes"]]
-    assert shares == sorted(shares, reverse=True) and 0 < others["p_novel"] < 1
+    for cache in (False, True):
+        place = {"prompt": "The ba", "tokens": [row["token"] for row in rows[:5]], "cache": cache}
+        others = client.post("/api/v1/alternatives", json=place).json()
+        shares = [one["p"] for one in others["lexemes"]]
+        assert shares == sorted(shares, reverse=True) and 0 < others["p_novel"] < 1
 
 
 def test_spelling(client: TestClient) -> None:
@@ -112,10 +120,14 @@ def test_exploring(client: TestClient, tuned: Path) -> None:
     assert client.get("/api/v1/neighbours", params={"word": "zibble"}).json()["known"] is False
     rows = client.get("/api/v1/training").json()["rows"]
     assert rows and {"step", "train_bpc"} <= rows[0].keys()
-    figures = client.get("/api/v1/results").json()["figures"]
-    for name in figures:
-        assert client.get(f"/api/v1/results/{name}").headers["content-type"] == "image/svg+xml"
-    assert client.get("/api/v1/results/..%2f..%2fREADME").status_code == 404
+    results = client.get("/api/v1/results").json()
+    for name in results["figures"]:
+        found = client.get(f"/api/v1/results/figures/{name}")
+        assert found.headers["content-type"] == "image/svg+xml"
+    for name in results["tables"]:
+        found = client.get(f"/api/v1/results/tables/{name}").json()
+        assert all(len(row) == len(found["columns"]) for row in found["rows"])
+    assert client.get("/api/v1/results/tables/..%2f..%2fREADME").status_code == 404
     about = client.get("/api/v1/model").json()
     assert about["tuned"] and about["recipe"] == "full-small"
 
@@ -134,6 +146,10 @@ def test_exploring(client: TestClient, tuned: Path) -> None:
         ("sample", {"n": 501}, 422),
         ("sample", {"n": 0}, 422),
         ("sample", {"temperature": -1}, 422),
+        ("sample", {"temperature": 5e-324, "n": 2}, 200),
+        ("spell", {"context": "The", "temperature": 5e-324, "novel_only": False}, 200),
+        ("spell", {"context": "a ___ b ___"}, 422),
+        ("score", {"text": "a", "cache": "yes"}, 422),
         ("sample", {"seed": -1}, 422),
         ("spell", {"context": "a", "n": 1000}, 422),
         ("spell", {"context": "a", "min_length": 9, "max_length": 3}, 422),
@@ -141,7 +157,10 @@ def test_exploring(client: TestClient, tuned: Path) -> None:
 )
 def test_limits(client: TestClient, path: str, body: object, code: int) -> None:
     answer = client.post(f"/api/v1/{path}", json=body)
-    assert answer.status_code == code and isinstance(answer.json()["detail"], str)
+    assert answer.status_code == code
+    assert code == 200 or isinstance(answer.json()["detail"], str)
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
 def test_what_is_no_text_is_refused(client: TestClient) -> None:
@@ -178,7 +197,7 @@ def test_whoever_comes_too_late_is_told_and_health_is_answered(
 
     monkeypatch.setattr(Views, "score", slow)
     limits = web.Limits(waiting=1, seconds=20.0)
-    with TestClient(web.create_app(spellonce.load(tuned), limits)) as client:
+    with TestClient(web.create_app(loading(tuned), limits)) as client:
         codes: list[int] = []
 
         def ask() -> None:
@@ -202,4 +221,47 @@ def test_only_two_level_models_have_a_page(tiny_text: Path, tmp_path: Path) -> N
     run = tmp_path / "char"
     call("train", tiny_text, "--recipe", "pure-char-small", "--out", run, "--steps", 1, "--set",
          "n_embed=8", "--set", "lm.n_hidden=8", "--set", "min_char_count=1").ok()  # fmt: skip
-    call("serve", "-m", run).refused("two-level", 2)
+    result = call("serve", "-m", run, "--port", 0)
+    assert result.code == 2 and "two-level" in result.err and "http://127.0.0.1:" in result.out
+
+
+def test_other_names_are_refused(client: TestClient) -> None:
+    assert client.get("/healthz", headers={"host": "evil.example"}).status_code == 400
+    for host in ("localhost:8000", "127.0.0.1", "[::1]:80"):
+        assert client.get("/healthz", headers={"host": host}).status_code == 200
+
+
+def test_a_log_that_is_being_written_is_read(tuned: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(tuned, run)
+    with (run / "log.jsonl").open("a") as file:
+        file.write('{"step": 9')
+    assert Views(spellonce.load(run)).training()
+
+
+def test_a_real_server_drops_what_nobody_waits_for(tuned: Path) -> None:
+    """Sockets that are closed in the middle of a stream leave the model to others."""
+    uvicorn = pytest.importorskip("uvicorn")
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(web.create_app(loading(tuned)), log_level="error"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        body = json.dumps({"prompt": "The", "n": 500}).encode()
+        for _ in range(6):
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as one:
+                one.sendall(
+                    b"POST /api/v1/sample HTTP/1.1\r\nHost: localhost\r\n"
+                    b"Content-Type: application/json\r\n"
+                    + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+                )  # fmt: skip
+                assert b"200 OK" in one.recv(200)
+        begin = time.monotonic()
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as client:
+            assert client.post("/api/v1/score", json={"text": "The ba."}).status_code == 200
+        assert time.monotonic() - begin < 10
+    finally:
+        server.should_exit = True
+        thread.join(20)
+    assert not thread.is_alive()

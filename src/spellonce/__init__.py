@@ -13,40 +13,63 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from spellonce.api import compare, get_data, reproduce, train
+    from spellonce.adaptive import Learning
+    from spellonce.api import (
+        compare,
+        compress,
+        decompress,
+        evaluate,
+        get_data,
+        reproduce,
+        train,
+        tune,
+    )
     from spellonce.errors import ConfigError, DataError, RunError, SpellOnceError
     from spellonce.evaluation import TokenScores
     from spellonce.model import Model, load
+    from spellonce.surprisal import View
     from spellonce.tokenizer import detokenize, tokenize
 
 __all__ = [
     "ConfigError",
     "DataError",
+    "Learning",
     "Model",
     "RunError",
     "SpellOnceError",
     "TokenScores",
+    "View",
     "compare",
+    "compress",
+    "decompress",
     "detokenize",
+    "evaluate",
     "get_data",
     "load",
     "reproduce",
     "tokenize",
     "train",
+    "tune",
 ]
 
 # Imported when first used: `import spellonce` itself needs no torch.
 _HOME = {
     "ConfigError": "errors",
     "DataError": "errors",
+    "Learning": "adaptive",
     "Model": "model",
     "RunError": "errors",
     "SpellOnceError": "errors",
     "TokenScores": "evaluation",
+    "View": "surprisal",
     "detokenize": "tokenizer",
     "load": "model",
     "train": "api",
     "compare": "api",
+    "compress": "api",
+    "decompress": "api",
+    "evaluate": "api",
+    "tune": "api",
     "reproduce": "api",
     "get_data": "api",
     "tokenize": "tokenizer",

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from spellonce.growth import Grown, GrowthSettings
 from spellonce.lexeme_lm import State
 from spellonce.lexicon import EOS_ID, N_SPECIAL, UNK_ID, Lexicon, Spellings
 from spellonce.speller import Speller
+from spellonce.spellers import Around
 from spellonce.trie import Trie
 from spellonce.two_level import Followed, TwoLevel
 
@@ -72,12 +74,22 @@ class CacheSettings:
         rows[1, -1] = np.log(weight) - np.log1p(-weight) if weight else _NEVER
         return cls(window, (sharpness,), tuple(map(tuple, rows.tolist())))
 
+    @cached_property
+    def _weights(self) -> list[Tensor]:
+        """The gate's, by features and by state."""
+        rows = (self.by_features, self.by_state)
+        return [torch.tensor(part, dtype=torch.float64) for part in rows]
+
     def log_weights(self, found: Found, states: Tensor) -> Floats:
         """log π of each token.  (N, 1 + K)"""
+        by_features, by_state = self._weights
         inputs = np.concatenate([found.features, np.ones((len(found.features), 1))], 1)
-        logits = inputs @ np.array(self.by_features).T
+        scores = torch.from_numpy(inputs) @ by_features.T
         if self.by_state:
-            logits += states.double().cpu().numpy() @ np.array(self.by_state).T
+            if by_state.shape[1] != states.shape[1]:
+                raise RunError("the cache's gate is that of another model: tune it again")
+            scores = scores + states.double().cpu() @ by_state.T
+        logits: Floats = scores.numpy()
         logits[logits < _NEVER / 2] = -np.inf
         log_weights: Floats = logits - np.logaddexp.reduce(logits, 1, keepdims=True)
         log_weights[found.is_empty] = [0.0, *[-np.inf] * len(self.sharpness)]
@@ -131,6 +143,10 @@ class Learning:
     reset: bool = False
     """Forget words where an article begins."""
 
+    def __post_init__(self) -> None:
+        if self.reset and not self.cache:
+            raise ConfigError("--reset goes with --cache: without it, nothing is remembered")
+
     def __bool__(self) -> bool:
         return self.cache or self.dynamic or self.renormalise
 
@@ -141,6 +157,9 @@ class Learning:
 
     def of(self, tuned: Adaptation) -> Adaptation:
         """What is asked for, as it was tuned."""
+        for name in ("cache", "dynamic"):
+            if getattr(self, name) and getattr(tuned, name) is None:
+                raise ConfigError(f"this run was tuned without --{name}: tune it again")
         return Adaptation(
             tuned.cache if self.cache else None,
             tuned.growth if self.cache else None,
@@ -207,6 +226,7 @@ class Reader:
     ) -> None:
         """`scale`: what gradients were like in training, for dynamic evaluation."""
         self.lexicon, self.adaptation, self.scale = lexicon, adaptation, scale
+        self.trained = network
         self.weights: Weights | None = None
         if adaptation.dynamic is not None:
             if scale is None:
@@ -296,7 +316,7 @@ class Reader:
         if self.memory is None or self.adaptation.cache is None:
             return np.full(len(ids), -np.inf), np.zeros(len(ids))
         strings = ids.astype(np.int64)
-        strings[is_novel] = [self.memory.number(word) for word in words]
+        strings[is_novel] = self.memory.numbers(words)
         found = self.memory.read(followed.states, strings)
         log_weights = self.adaptation.cache.log_weights(found, followed.states)
         return np.logaddexp.reduce(found.log_p + log_weights[:, 1:], 1), log_weights[:, 0]
@@ -309,7 +329,7 @@ class Reader:
             if self._lexemes is not None:
                 routes.spelling[i] += self._log_of_others(state, word)
             if self.grown is not None and self.adaptation.growth is not None:
-                chance = self.grown.meet(word, state.double().cpu().numpy())
+                chance = self.grown.meet(word, state)
                 routes.log_grown[i], routes.log_new[i] = chance.log_p(self.adaptation.growth)
         return routes
 
@@ -321,6 +341,8 @@ class Reader:
         if self._lexemes is None or word in remembered:  # then it is not spelled
             return 0.0
         speller = _speller_of(self.network)
+        if isinstance(self.network.novel, Around):
+            state = self.network.novel.seen(state)
         with torch.no_grad():
             mass = float(self._lexemes.mass(speller, state[None]))
             spelled = Spellings.of(self.lexicon.alphabet, sorted(remembered))

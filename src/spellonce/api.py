@@ -1,6 +1,7 @@
 """What the command line does, as functions: `import spellonce`.
 
 spellonce.train("my-text.txt", "my-run", budget="20m")
+spellonce.evaluate("my-run", "test", cache=True)
 spellonce.compare(["my-run", "other-run"])
 spellonce.reproduce("table1", "results", each="8m", datasets=["wikitext-2"])
 """
@@ -95,13 +96,98 @@ def train(
     )  # fmt: skip
 
 
+def evaluate(
+    run: str | PathLike[str] | None = None,
+    split: str = "valid",
+    *,
+    text: str | PathLike[str] | None = None,
+    cache: bool = False,
+    dynamic: bool = False,
+    renormalise: bool = False,
+    reset: bool = False,
+    segmentations: int = 0,
+    device: str = "cpu",
+) -> dict[str, Any]:
+    """Bits per character of a split of the run's data, or of a text file: all figures of `eval`.
+
+    `segmentations`: for pure-bpe, tokens on which what other segmentations are worth is estimated.
+    """
+    from spellonce import corpus
+    from spellonce.adaptive import Learning
+    from spellonce.evaluations import evaluate_and_store
+    from spellonce.model import load
+
+    if text is None and split not in corpus.SPLITS:
+        raise ConfigError(f"--split must be valid or test, not {split!r}")
+    model = load(run if run is None else str(run), device=device)
+    learning = Learning(cache, dynamic, renormalise, reset)
+    lines = None if text is None else corpus.open_text(Path(text)).lines
+    if lines is not None:
+        result = model.evaluate(lines(), "text", learning)
+    else:
+        assert model.folder is not None
+        result = evaluate_and_store(model, model.folder.path, split, learning)
+    if segmentations:
+        read = lines() if lines is not None else model.split_lines(split)
+        result["segmentations"] = model.segmentations(read, n_tokens=segmentations)
+    return result
+
+
+def tune(run: str | PathLike[str], *, device: str = "cpu", **options: Any) -> dict[str, Any]:
+    """Finds how a model best learns while it reads, and stores it with the run; all that was tried.
+
+    The options are those of `tuning.tune_run`.
+    """
+    from spellonce.model import load
+    from spellonce.tuning import tune_run
+
+    return tune_run(load(str(run), device=device), **options)
+
+
 def compare(
-    runs: Sequence[str | PathLike[str]], split: str = "test", *, device: str = "cpu"
+    runs: Sequence[str | PathLike[str]],
+    split: str = "test",
+    *,
+    cache: bool = False,
+    dynamic: bool = False,
+    device: str = "cpu",
 ) -> dict[str, Any]:
     """Runs side by side, with a paired permutation test over articles for each pair."""
     from spellonce import comparison
+    from spellonce.adaptive import Learning
+    from spellonce.model import find_run
 
-    return comparison.compare([Path(run) for run in runs], split, device=device)
+    learning = Learning(cache=cache, dynamic=dynamic)
+    found = [find_run(str(run)) for run in runs]
+    return comparison.compare(found, split, device=device, learning=learning)
+
+
+def compress(
+    source: str | PathLike[str],
+    out: str | PathLike[str],
+    run: str | PathLike[str] | None = None,
+    *,
+    cache: bool = False,
+    dynamic: bool = False,
+    verify: bool = True,
+) -> tuple[int, int]:
+    """Compresses a file without loss; its size before and after."""
+    from spellonce.adaptive import Learning
+    from spellonce.codec import compress_file
+    from spellonce.model import load
+
+    model = load(run if run is None else str(run))
+    return compress_file(model, Path(source), Path(out), Learning(cache, dynamic), verify=verify)
+
+
+def decompress(
+    source: str | PathLike[str], out: str | PathLike[str], run: str | PathLike[str] | None = None
+) -> int:
+    """Undoes `compress`; the size of the file."""
+    from spellonce.codec import decompress_file
+    from spellonce.model import load
+
+    return decompress_file(load(run if run is None else str(run)), Path(source), Path(out))
 
 
 def reproduce(

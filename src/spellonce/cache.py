@@ -17,7 +17,7 @@ pieces is remembered as one that is read at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -57,38 +57,47 @@ class Memory:
         self, width: int, n_lexemes: int, *, window: int, sharpness: Sequence[float]
     ) -> None:
         self.window, self.sharpness, self.n_lexemes = window, tuple(sharpness), n_lexemes
-        self.states = torch.zeros(0, width)
-        self.strings = np.zeros(0, dtype=np.int64)
+        # What is remembered is from `_begin` to `_end`; there is room for as much again, and more.
+        self._states = torch.zeros(2 * window + _BLOCK, width)
+        self._strings = np.zeros(2 * window + _BLOCK, dtype=np.int64)
+        self._begin = self._end = 0
         self._numbers: dict[str, int] = {}
         self._words: dict[int, str] = {}
         self._next = n_lexemes
 
+    @property
+    def states(self) -> Tensor:
+        """Those that predicted what is remembered.  (M, D)"""
+        return self._states[self._begin : self._end]
+
+    @property
+    def strings(self) -> NDArray[np.int64]:
+        """What is remembered, the latest last.  (M,)"""
+        return self._strings[self._begin : self._end]
+
     def forget(self) -> None:
         """Begins anew."""
-        self.states = self.states[:0]
-        self.strings = self.strings[:0]
+        self._begin = self._end = 0
         self._name({})
 
-    def number(self, word: str) -> int:
-        """The number of a novel word; the next free one if it has none.
+    def numbers(self, words: Sequence[str]) -> list[int]:
+        """The numbers of novel words, the next free ones for those that have none.
 
-        Not more than a thousand are to be asked for before they are read.
+        They are to be read before others are asked for.
         """
-        found = self._numbers.get(word)
-        if found is None:
-            found = self._numbers[word] = self._next
-            self._words[found] = word
-            self._next += 1
-            if len(self._numbers) > 2 * self.window + 1000:
-                self._tidy()
-        return found
+        if len(self._numbers) > 2 * self.window + 1000:
+            self._tidy()
+        for word in words:
+            if word not in self._numbers:
+                self._numbers[word] = self._next
+                self._words[self._next] = word
+                self._next += 1
+        return [self._numbers[word] for word in words]
 
     def _tidy(self) -> None:
-        """Forgets the numbers of words that are in memory no longer, but for the latest."""
+        """Forgets the numbers of words that are in memory no longer."""
         kept = set(self.strings.tolist())
-        self._name({
-            word: n for word, n in self._numbers.items() if n in kept or n >= self._next - 1000
-        })  # fmt: skip
+        self._name({word: n for word, n in self._numbers.items() if n in kept})
 
     def _name(self, numbers: Mapping[str, int]) -> None:
         self._numbers = dict(numbers)
@@ -111,9 +120,18 @@ class Memory:
         )
 
     def remember(self, states: Tensor, strings: NDArray[np.int64]) -> None:
-        """Takes in tokens, and forgets those that are out of reach.  (N, D), (N,)"""
-        self.states = torch.cat([self.states, states.cpu()])[-self.window :]
-        self.strings = np.concatenate([self.strings, strings])[-self.window :]
+        """Takes in tokens, and forgets those that are out of reach.  (N, D), (N,); N ≤ a block"""
+        n = len(strings)
+        if self._end + n > len(self._strings):
+            kept = slice(max(self._begin, self._end - self.window), self._end)
+            size = kept.stop - kept.start
+            self._states[:size] = self._states[kept].clone()
+            self._strings[:size] = self._strings[kept].copy()
+            self._begin, self._end = 0, size
+        self._states[self._end : self._end + n] = states.cpu()
+        self._strings[self._end : self._end + n] = strings
+        self._end += n
+        self._begin = max(self._begin, self._end - self.window)
 
     def _look_up(self, states: Tensor, strings: NDArray[np.int64]) -> Found:
         n, before = len(strings), len(self.strings)
@@ -123,24 +141,37 @@ class Memory:
         place = torch.arange(len(names), device=states.device)
         outside = (place >= at) | (place < at - self.window)  # (N, M)
         alike = (names == names[before:, None]).masked_fill(outside, False)
-        novel = (names >= self.n_lexemes).expand(n, -1)
         raw = (states @ keys.T).masked_fill(outside, -torch.inf)
-        size = (~outside).sum(1)
-        peak = torch.where(size > 0, raw.amax(1), 0.0)
-        log_p, features = [], [peak.double() / 10, (size.double() + 1).log()]
-        for sharpness in self.sharpness:
-            weights = torch.exp(sharpness * (raw - peak[:, None])).masked_fill(outside, 0.0)
-            total = weights.sum(1).double().clamp_min(1e-300)
-            own = (weights * alike).sum(1).double()
-            log_p.append((own / total).log())
-            features.append(total.clamp_min(1).log())
-            features.append((weights * novel).sum(1).double() / total)
+        weights, features = self._weigh(raw, names >= self.n_lexemes)
+        own = [
+            ((w * alike).sum(1).double() / w.sum(1).double().clamp_min(1e-300)).log()
+            for w in weights
+        ]
         return Found(
-            torch.stack(log_p, 1).cpu().numpy(),
-            torch.stack(features, 1).cpu().numpy(),
+            torch.stack(own, 1).cpu().numpy(),
+            features,
             alike.any(1).cpu().numpy(),
-            (size == 0).cpu().numpy(),
+            outside.all(1).cpu().numpy(),
         )
+
+    def _weigh(self, raw: Tensor, novel: Tensor) -> tuple[list[Tensor], Floats]:
+        """(weights under each sharpness, features) of likenesses (N, M), −∞ where nothing is.
+
+        `novel`: which strings are.  (M,)
+        """
+        there = raw > -torch.inf
+        size = there.sum(1)
+        peak = raw.new_zeros(len(raw))
+        if raw.shape[1]:
+            peak = torch.where(size > 0, raw.amax(1), 0.0)
+        weights, features = [], [peak.double() / 10, (size.double() + 1).log()]
+        for sharpness in self.sharpness:
+            weight = torch.exp(sharpness * (raw - peak[:, None])).masked_fill(~there, 0.0)
+            total = weight.sum(1).double()
+            weights.append(weight)
+            features.append(total.clamp_min(1).log())
+            features.append((weight * novel).sum(1).double() / total.clamp_min(1e-300))
+        return weights, torch.stack(features, 1).cpu().numpy()
 
     @torch.no_grad()
     def distribution(self, state: Tensor) -> tuple[NDArray[np.int64], Found]:
@@ -149,15 +180,17 @@ class Memory:
         Features do not depend on the string: there is one row of them.
         """
         strings, place = np.unique(self.strings, return_inverse=True)
-        probe = self._look_up(state[None], np.array([-1]))
+        raw = (self.states.to(state.device) @ state)[None]  # (1, M)
+        novel = torch.from_numpy(self.strings >= self.n_lexemes).to(state.device)
+        weights, features = self._weigh(raw, novel)
         log_p = np.full((len(strings), len(self.sharpness)), -np.inf)
         if len(strings):
-            raw = (self.states.to(state.device) @ state).double().cpu().numpy()
-            for k, sharpness in enumerate(self.sharpness):
-                weights = np.exp(sharpness * (raw - raw.max()))
-                sums = np.bincount(place, weights, len(strings))
-                log_p[:, k] = np.log(sums / weights.sum())
-        return strings, replace(probe, log_p=log_p)
+            for k, weight in enumerate(weights):
+                each = weight[0].double().cpu().numpy()
+                with np.errstate(divide="ignore"):
+                    log_p[:, k] = np.log(np.bincount(place, each, len(strings)) / each.sum())
+        known = np.ones(len(strings), dtype=bool)
+        return strings, Found(log_p, features, known, np.array([not len(strings)]))
 
     def word(self, number: int) -> str:
         """The novel word of a number."""
@@ -172,12 +205,13 @@ class Memory:
     def state_dict(self) -> dict[str, Any]:
         """All that it remembers."""
         return {
-            "states": self.states, "strings": self.strings, "next": self._next,
+            "states": self.states.clone(), "strings": self.strings.copy(), "next": self._next,
             "numbers": dict(self._numbers),
         }  # fmt: skip
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         """What `state_dict` gave."""
-        self.states, self.strings = kept["states"], kept["strings"]
+        self._begin, self._end = 0, len(kept["strings"])
+        self._states[: self._end], self._strings[: self._end] = kept["states"], kept["strings"]
         self._next = int(kept["next"])
         self._name(kept["numbers"])

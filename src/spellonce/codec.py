@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import importlib.metadata
 import io
 import itertools
 import json
 import lzma
 import os
 import re
+import tempfile
 import unicodedata
 import zlib
 from bisect import bisect_left
@@ -53,6 +55,7 @@ BLOCK = 1 << 18
 """Bytes that are coded at a time."""
 MAX_WORD = 1000
 """A block with a longer word is no text."""
+_LONG_WORD = re.compile(rf"[^\W_]{{{MAX_WORD}}}")
 MAX_OTHER = 0.3
 """Nor is one with a larger share of characters that the model does not know."""
 _STORED, _LZMA, _MODELLED, _END = range(4)
@@ -200,6 +203,8 @@ def _gamma(coder: _Coder, n: int | None) -> int:
     found_size = 0
     while coder.uniform(2, None if size is None else int(found_size < size)):
         found_size += 1
+        if found_size > 24:
+            raise CodecError("a gap that is too wide")
     bits = 1
     for i in reversed(range(found_size)):
         bit = None if n is None else (n + 1) >> i & 1
@@ -253,11 +258,13 @@ class _Text:
             symbol = coder.choose(
                 steps.probabilities(), None if wanted is None else wanted[len(symbols)]
             )
+            if symbol == BOUNDARY_SYMBOL and not symbols:
+                raise CodecError("a word without characters")
             if symbol == BOUNDARY_SYMBOL:
                 return alphabet.decode(symbols)
             symbols.append(symbol)
             steps.take(symbol)
-        raise CodecError("damaged: a word without an end")
+        raise CodecError("a word without an end")
 
     def _other(self, coder: _Coder, char: str | None) -> str:
         number = None if char is None else self._others.number(char)
@@ -273,20 +280,21 @@ class _Text:
         coder = _Writer()
         last = int(reading.end[-1]) if tokens else 0
         blanks = 0 if tokens and tokens[-1] != EOS else len(text) - last
-        if self._run(coder, len(tokens), reading) + " " * blanks != text:
+        if self._run(coder, len(tokens), reading, len(text)) + " " * blanks != text:
             return None
         return _varint(len(tokens)) + _varint(blanks) + coder.bytes()
 
-    def decode(self, payload: bytes) -> str:
-        """The block of text."""
+    def decode(self, payload: bytes, n_bytes: int) -> str:
+        """The block of text, which has so many bytes."""
         file = io.BytesIO(payload)
         n, blanks = _read_varint(file), _read_varint(file)
-        if max(n, blanks) > 2 * BLOCK:
-            raise CodecError("damaged: a block that is too long")
-        return self._run(_Reader(file.read()), n, None) + " " * blanks
+        if max(n, blanks) > n_bytes:
+            raise CodecError("a text that is too long")
+        return self._run(_Reader(file.read()), n, None, n_bytes) + " " * blanks
 
-    def _run(self, coder: _Coder, n: int, reading: Reading | None) -> str:
-        """n tokens of lines, and what is open between them; the text."""
+    def _run(self, coder: _Coder, n: int, reading: Reading | None, most: int) -> str:
+        """n tokens of lines, and what is open between them; the text, of so many characters."""
+        n_chars = 0
         is_open = self._fmt.tokenization == "spaces"
         parts: list[str] = []
         line: list[str] = []
@@ -298,7 +306,11 @@ class _Text:
                 gap = None if reading is None else int(reading.start[i]) - end - usual
                 parts.append(" " * (usual + self._gaps.gap(coder, place, gap)))
                 end = 0 if reading is None else int(reading.end[i])
+                n_chars += len(parts[-1])
             line.append(token)
+            n_chars += 1  # a token is at least one character
+            if n_chars > most:
+                raise CodecError("a text that is too long")
             if token == EOS or is_open:
                 parts.append(self._surface(line))
                 line = []
@@ -335,21 +347,27 @@ def compress(
     learning = learning or Learning()
     if learning.renormalise or learning.reset:
         raise ConfigError("compression has no --renormalise and no --reset")
-    stepper = model.stepper(learning)
+    with runtime.one_thread():
+        _compress(model, source, target, learning, progress)
+
+
+def _compress(
+    model: Model, source: IO[bytes], target: Target, learning: Learning, progress: Progress
+) -> None:
+    stepper = _stepper(model, learning)
     text = _Text(stepper, model.format)
     head = bytes([VERSION, learning.cache + 2 * learning.dynamic]) + fingerprint(model, stepper)
     made_by = _made_by().encode()
     head = MAGIC + head + bytes([len(made_by)]) + made_by
     target.write(head + _crc(head))
     digest, n_done = hashlib.sha256(), 0
-    with runtime.one_thread():
-        for raw in itertools.chain.from_iterable(map(_parts, _blocks(source))):
-            digest.update(raw)
-            kind, payload = _best(text, raw)
-            block = bytes([kind]) + _varint(len(raw)) + _varint(len(payload)) + payload
-            target.write(block + _crc(block))
-            n_done += len(raw)
-            progress(n_done)
+    for raw in itertools.chain.from_iterable(map(_parts, _blocks(source))):
+        digest.update(raw)
+        kind, payload = _best(text, raw)
+        block = bytes([kind]) + _varint(len(raw)) + _varint(len(payload)) + payload
+        target.write(block + _crc(block))
+        n_done += len(raw)
+        progress(n_done)
     end = bytes([_END]) + _varint(n_done) + digest.digest()[:8]
     target.write(end + _crc(end))
 
@@ -361,7 +379,13 @@ def decompress(
     progress: Progress = lambda n_bytes: None,
 ) -> None:
     """Writes to `target` what was compressed. What it wrote is good only if no error is raised."""
-    file = _Checked(source)
+    with runtime.one_thread():
+        _decompress(model, _Checked(source), target, progress)
+    if source.read(1):
+        raise CodecError("it is damaged: something follows its end")
+
+
+def _decompress(model: Model, file: _Checked, target: Target, progress: Progress) -> None:
     if file.read(len(MAGIC)) != MAGIC:
         raise CodecError("it is no file that `spellonce compress` wrote")
     version, mode = file.read(2)
@@ -370,7 +394,7 @@ def decompress(
     stamp = file.read(8)
     made_by = file.read(file.read(1)[0]).decode("utf-8", "replace")
     file.check()
-    stepper = model.stepper(Learning(cache=bool(mode & 1), dynamic=bool(mode & 2)))
+    stepper = _stepper(model, Learning(cache=bool(mode & 1), dynamic=bool(mode & 2)))
     if stamp != fingerprint(model, stepper):
         raise CodecError(
             "it was compressed with another model, or with one tuned otherwise: -m RUN"
@@ -379,24 +403,27 @@ def decompress(
     other = "" if here == made_by else f"; it was made with {made_by}, and this is {here}"
     text = _Text(stepper, model.format)
     digest, n_done = hashlib.sha256(), 0
-    with runtime.one_thread():
-        while (kind := file.read(1)[0]) != _END:
-            n, size = file.varint(), file.varint()
-            if max(n, size) > 4 * BLOCK:
-                raise CodecError("it is damaged: a block is too long")
-            payload = file.read(size)
-            file.check()
-            raw = _unpacked(text, kind, payload, n, other)
-            digest.update(raw)
-            target.write(raw)
-            n_done += n
-            progress(n_done)
+    while (kind := file.read(1)[0]) != _END:
+        n, size = file.varint(), file.varint()
+        if max(n, size) > 4 * BLOCK:
+            raise CodecError("it is damaged: a block is too long")
+        payload = file.read(size)
+        file.check()
+        raw = _unpacked(text, kind, payload, n, other)
+        digest.update(raw)
+        target.write(raw)
+        n_done += n
+        progress(n_done)
     n, checksum = file.varint(), file.read(8)
     file.check()
     if (n, checksum) != (n_done, digest.digest()[:8]):
         raise CodecError(f"what came out is not what was compressed{other}")
-    if source.read(1):
-        raise CodecError("it is damaged: something follows its end")
+
+
+def _stepper(model: Model, learning: Learning) -> Stepper:
+    if model.network.device.type != "cpu":
+        raise ConfigError("compression computes on the CPU: load the model with device='cpu'")
+    return model.stepper(learning)
 
 
 def compress_file(
@@ -410,6 +437,8 @@ def compress_file(
 ) -> tuple[int, int]:
     """Compresses a file and, unless told not to, decodes it again; (bytes before, bytes after)."""
     with _open(path) as source, _appearing(out) as target:
+        if not source.seekable():
+            raise DataError(f"{path} cannot be read twice: save what it holds, and name that")
         compress(model, source, target, learning, progress)
         sizes = source.tell(), target.tell()
         if verify:
@@ -441,7 +470,7 @@ def fingerprint(model: Model, stepper: Stepper) -> bytes:
         if isinstance(part, TextMixture | SpellingMixture):
             for name, array in sorted(part.ngrams.arrays().items()):
                 digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
-    about = [asdict(model.format), stepper.adaptation.to_json()]
+    about = [asdict(model.format), asdict(model.recipe), stepper.adaptation.to_json()]
     digest.update(json.dumps(about, sort_keys=True).encode())
     for name, tensor in sorted((stepper.scale or {}).items()):
         digest.update(name.encode() + tensor.float().cpu().numpy().tobytes())
@@ -451,7 +480,8 @@ def fingerprint(model: Model, stepper: Stepper) -> bytes:
 def _made_by() -> str:
     """What probabilities depend on beside the model."""
     versions = runtime.versions()
-    parts = [f"{name} {versions[name]}" for name in ("spellonce", "torch")]
+    parts = [f"{name} {versions[name]}" for name in ("spellonce", "torch", "numpy")]
+    parts.append(f"constriction {importlib.metadata.version('constriction')}")
     return ", ".join([*parts, versions["cpu"], f"Unicode {unicodedata.unidata_version}"])
 
 
@@ -462,8 +492,8 @@ def _best(text: _Text, raw: bytes) -> tuple[int, bytes]:
     before = text.state()
     try:
         modelled = text.encode(raw.decode("utf-8"))
-    except UnicodeDecodeError:
-        return kind, payload
+    except ValueError:  # it is no UTF-8, or probabilities are none: weights went astray
+        modelled = None
     if modelled is not None and len(modelled) < len(payload):
         return _MODELLED, modelled
     text.restore(before)
@@ -476,10 +506,12 @@ def _unpacked(text: _Text, kind: int, payload: bytes, n: int, other: str) -> byt
         if kind == _STORED:
             raw = payload
         elif kind == _LZMA:
-            raw = lzma.decompress(payload, **_LZMA_FORMAT)
+            raw = lzma.LZMADecompressor(**_LZMA_FORMAT).decompress(payload, n + 1)
+        elif kind == _MODELLED:
+            raw = text.decode(payload, n).encode("utf-8")
         else:
-            raw = text.decode(payload).encode("utf-8")
-    except (lzma.LZMAError, AssertionError, ValueError, SpellOnceError) as error:
+            raise CodecError(f"a block of an unknown kind, {kind}")
+    except (lzma.LZMAError, AssertionError, ValueError, OverflowError, SpellOnceError) as error:
         raise CodecError(f"it cannot be decoded ({error}){other}") from error
     if len(raw) != n:
         raise CodecError(f"what came out is not what was compressed{other}")
@@ -512,28 +544,28 @@ def _between_characters(raw: bytes) -> int:
 
 
 def _parts(raw: bytes, least: int = 1000) -> Iterator[bytes]:
-    r"""A block, parted where lines that are UTF-8 follow lines that are not, and the other way.
+    r"""A block, parted where lines of text follow lines that are none, and the other way.
 
     >>> list(_parts(b"abc\nde\n\xff\n\xfe\nfg\n", least=4))
     [b'abc\nde\n', b'\xff\n\xfe\nfg\n']
     """
-    if _is_utf8(raw):
+    if _is_text(raw):
         yield raw
         return
     runs = [
         (is_text, b"".join(lines))
-        for is_text, lines in itertools.groupby(re.findall(rb"[^\n]*\n|[^\n]+", raw), _is_utf8)
+        for is_text, lines in itertools.groupby(re.findall(rb"[^\n]*\n|[^\n]+", raw), _is_text)
     ]
     for _, group in itertools.groupby(runs, lambda run: run[0] and len(run[1]) >= least):
         yield b"".join(lines for _, lines in group)
 
 
-def _is_utf8(raw: bytes) -> bool:
+def _is_text(raw: bytes) -> bool:
+    """Whether it is UTF-8, and has no word that is too long."""
     try:
-        raw.decode("utf-8")
+        return _LONG_WORD.search(raw.decode("utf-8")) is None
     except UnicodeDecodeError:
         return False
-    return True
 
 
 class _Bytes(Protocol):
@@ -623,17 +655,31 @@ def _appearing(path: Path) -> Iterator[IO[bytes]]:
     taken = DataError(f"{path} is there already: name another file, or remove it")
     if path.exists():
         raise taken
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("x+b") as file:
+        handle, name = tempfile.mkstemp(prefix=".spellonce-", suffix=".partial", dir=path.parent)
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror or error}") from error
+    partial = Path(name)
+    try:
+        with os.fdopen(handle, "w+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        partial.chmod(0o666 & ~_umask())
         try:
             os.link(partial, path)
         except FileExistsError:
             raise taken from None
         except OSError:  # a disk that knows no links
+            if path.exists():
+                raise taken from None
             partial.rename(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """What new files are not allowed to be; to read it is to set it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

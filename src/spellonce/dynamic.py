@@ -52,14 +52,16 @@ class Weights:
         self._trained = {name: p.detach().clone() for name, p in self._parameters.items()}
         rms = {name: scale[name].to(p) for name, p in self._parameters.items() if name in scale}
         n = sum(r.numel() for r in rms.values())
-        mean = sum(float(r.sum()) for r in rms.values()) / max(n, 1)
+        mean = sum(float(r.double().sum()) for r in rms.values()) / max(n, 1)
         self._step = {name: 1 / (r + settings.epsilon * mean) for name, r in rms.items()}
         self._back = {
             name: (settings.decay / max(mean, 1e-30) * r).clamp_max(1.0) for name, r in rms.items()
         }
 
     def step(self, loss: Tensor) -> None:
-        """Moves by the gradient of a loss."""
+        """Moves by the gradient of a loss; one that is not finite teaches nothing."""
+        if not bool(torch.isfinite(loss)):
+            return
         self.network.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():

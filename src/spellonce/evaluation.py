@@ -109,8 +109,8 @@ class TokenScores:
                 "start": int(self.start[i]),
                 "end": int(self.end[i]),
                 "bits": float(bits_lexeme[i] + bits_spelling[i]),
-                "bits_lexeme": float(bits_lexeme[i]),
-                "bits_spelling": float(bits_spelling[i]),
+                "bits_lexeme": float(bits_lexeme[i]) if self.has_parts else None,
+                "bits_spelling": float(bits_spelling[i]) if self.has_parts else None,
                 "novel": bool(self.is_novel[i]),
             }
             index += 1

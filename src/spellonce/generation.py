@@ -17,7 +17,15 @@ from spellonce.errors import ConfigError
 from spellonce.lexicon import Lexicon
 from spellonce.network import Accept, Dice, Moment, Network
 from spellonce.stepping import Stepper
-from spellonce.text import EOS, TextFormat, join_tokens, line_tokens, split_lines
+from spellonce.text import (
+    EOS,
+    GAP,
+    TextFormat,
+    around_gap,
+    join_tokens,
+    line_tokens,
+    text_tokens,
+)
 from spellonce.tokenizer import MERGE
 
 
@@ -29,6 +37,8 @@ class Piece:
     """As it stands in the text, with the white space before it."""
     is_novel: bool
     """Whether the speller made it up."""
+    token: str = ""
+    """As the model knows it."""
 
 
 class Voice(Protocol):
@@ -89,7 +99,7 @@ class Generator:
         dice = Dice(temperature, torch.Generator(network.device).manual_seed(seed))
         voice: Voice = _Static(network, lexicon) if stepper is None else stepper
         with torch.no_grad():
-            voice.read(self._tokens(prompt))
+            voice.read(text_tokens(prompt, self.format))
         last_line = prompt.rpartition("\n")[2]
         line: list[tuple[str, bool]] = [(t, False) for t in line_tokens(last_line, self.format)]
         for _ in range(n):
@@ -97,23 +107,16 @@ class Generator:
                 token = voice.next_token(dice, self.is_token)
                 voice.take(token)
             if token == EOS:
-                yield Piece("\n", False)
+                yield Piece("\n", False, EOS)
                 line = []
             else:
                 # How a token stands in a text depends on the one before it alone.
                 line = [*line[-1:], (token, network.is_novel(lexicon, token))]
                 yield self._surface(line)[-1]
 
-    def _tokens(self, text: str) -> list[str]:
-        tokens: list[str] = []
-        for line in split_lines(text):
-            tokens += line_tokens(line.removesuffix("\n"), self.format)
-            tokens += [EOS] * line.endswith("\n")
-        return tokens
-
     def _surface(self, line: Sequence[tuple[str, bool]]) -> list[Piece]:
         pieces = join_tokens([token for token, _ in line], self.format)
-        return [Piece(a + b, new) for (a, b), (_, new) in zip(pieces, line, strict=True)]
+        return [Piece(a + b, new, token) for (a, b), (token, new) in zip(pieces, line, strict=True)]
 
     def is_token(self, word: str) -> bool:
         """Whether the tokenizer could have made it: not empty, and no stray merge symbol."""
@@ -130,8 +133,11 @@ class Generator:
         if bool(like) == (context is not None):
             raise ConfigError("give words to resemble (--like) or a --context, one of the two")
         if context is not None:
-            before = context.partition("___")[0].rstrip(" ")
-            return self.network.begin(self.lexicon, self._tokens(before))
+            if GAP in context:
+                before, _ = around_gap(context, self.format)
+            else:
+                before = text_tokens(context.rstrip(" "), self.format)
+            return self.network.begin(self.lexicon, before)
         return self.network.like(self.lexicon, like)
 
 

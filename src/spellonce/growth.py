@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from spellonce.errors import ConfigError
 
@@ -67,7 +69,7 @@ class Grown:
 
     def __init__(self, width: int, limit: int) -> None:
         self._places: dict[str, int] = {}  # word → row, those that were not met for long first
-        self._sums = np.zeros((limit, width))
+        self._sums = torch.zeros(limit, width, dtype=torch.float64)
         self._counts = np.zeros(limit)
 
     def forget(self) -> None:
@@ -78,20 +80,22 @@ class Grown:
         """Those that have grown."""
         return list(self._places)
 
-    def look(self, state: Floats, word: str | None = None) -> Chance:
+    def look(self, state: Tensor, word: str | None = None) -> Chance:
         """What a state (D,) makes of the grown words, in the order of `words`, and of a word."""
         places = np.fromiter(self._places.values(), np.int64, len(self._places))
-        means = self._sums[places] / np.maximum(self._counts[places], 1)[:, None]
-        own = list(self._places).index(word) if word is not None and word in self._places else -1
-        return Chance(means @ state, np.log(np.maximum(self._counts[places], 1)), own)
+        counts = np.maximum(self._counts[places], 1)
+        n = len(self._places)  # rows are filled in order
+        likeness = (self._sums[:n] @ state.double().cpu()).numpy()[places] / counts
+        own = -1 if word is None or word not in self._places else list(self._places).index(word)
+        return Chance(likeness, np.log(counts), own)
 
-    def meet(self, word: str, state: Floats) -> Chance:
+    def meet(self, word: str, state: Tensor) -> Chance:
         """What the present state (D,) makes of a novel word; then the word is learned."""
         chance = self.look(state, word)
         self.learn(word, state)
         return chance
 
-    def learn(self, word: str, state: Floats) -> None:
+    def learn(self, word: str, state: Tensor) -> None:
         """Takes in a novel word that a state predicted."""
         place = self._places.pop(word, None)
         if place is None:
@@ -101,16 +105,16 @@ class Grown:
                 place = self._places.pop(next(iter(self._places)))
             self._sums[place], self._counts[place] = 0.0, 0.0
         self._places[word] = place
-        self._sums[place] += state
+        self._sums[place] += state.double().cpu()
         self._counts[place] += 1
 
     def state_dict(self) -> dict[str, Any]:
         """All that it remembers."""
         return {
-            "places": dict(self._places), "sums": self._sums.copy(), "counts": self._counts.copy(),
+            "places": dict(self._places), "sums": self._sums.clone(), "counts": self._counts.copy(),
         }  # fmt: skip
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         """What `state_dict` gave."""
         self._places = dict(kept["places"])
-        self._sums, self._counts = kept["sums"].copy(), kept["counts"].copy()
+        self._sums, self._counts = kept["sums"].clone(), kept["counts"].copy()

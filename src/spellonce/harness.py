@@ -23,8 +23,6 @@ class SpellonceLM(LM):  # type: ignore[misc]
 
     def __init__(self, pretrained: str | None = None, device: str = "cpu", **_: Any) -> None:
         super().__init__()
-        if pretrained is None:
-            raise ValueError("which model? --model_args pretrained=RUN")
         self.model = load(pretrained, device=device or "cpu")
 
     def loglikelihood_rolling(self, requests: Sequence[Instance]) -> list[float]:

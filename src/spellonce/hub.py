@@ -88,6 +88,8 @@ def pack(folder: RunFolder, target: Path, *, half: bool = False, dynamic: bool =
     `half`: weights in half precision. Not `dynamic`: without what dynamic evaluation needs.
     """
     target.mkdir(parents=True, exist_ok=True)
+    for name in FILES:  # of a model that was here before
+        (target / name).unlink(missing_ok=True)
     copy = RunFolder(target)
     config = folder.read_config()
     for split in config["data"]["splits"].values():
@@ -105,10 +107,13 @@ def pack(folder: RunFolder, target: Path, *, half: bool = False, dynamic: bool =
     copy.write_model(tensors, folder.read_ngrams(), gradients)
 
 
-def fetch(name: str) -> Path:
-    """The folder of a model on the Hub, which is downloaded if it is not here yet."""
+def fetch(name: str, **options: Any) -> Path:
+    """The folder of a model on the Hub, which is downloaded if it is not here yet.
+
+    The options are those of huggingface_hub: `revision`, `token`, `cache_dir`, `local_files_only`.
+    """
     try:
-        return Path(Pretrained.from_pretrained(name).folder)
+        return Path(Pretrained.from_pretrained(name, **options).folder)
     except Exception as error:  # of the network, of the Hub, or of what is there
         told = str(error).strip().partition("\n")[0] or type(error).__name__
         raise RunError(
@@ -121,17 +126,26 @@ def save(folder: RunFolder, target: Path, **options: Any) -> str | None:
     """Writes a model as the Hub has it; with `push_to_hub=True` also to the Hub."""
     if target.resolve() == folder.path.resolve():
         raise RunError(f"{target} is the run itself: name another folder")
+    (target / "README.md").unlink(missing_ok=True)  # the card of what was here before
+    card = _card(folder, options.get("repo_id") or target.name)
+    saved = Pretrained(folder.path).save_pretrained(target, model_card_kwargs=card, **options)
+    return None if saved is None else str(saved)
+
+
+def push(folder: RunFolder, repo_id: str, **options: Any) -> str:
+    """Writes a model to a repository on the Hub; where it is then."""
+    card = _card(folder, repo_id)
+    return str(Pretrained(folder.path).push_to_hub(repo_id, model_card_kwargs=card, **options))
+
+
+def _card(folder: RunFolder, name: str) -> dict[str, str]:
+    """What the card of a model tells."""
     folder.check_has_model()
-    config, about = folder.read_config(), {}
-    if folder.finished:
-        about = folder.read_json("result.json")
-    card = {
-        "name": options.get("repo_id") or target.name,
+    config = folder.read_config()
+    about = folder.read_json("result.json") if folder.finished else {}
+    return {
+        "name": name,
         "recipe": config["recipe"]["name"],
         "data": config["data"]["name"],
         "bpc": f"{about['valid_bpc']:.3f}" if "valid_bpc" in about else "unknown",
     }
-    url: str | None = Pretrained(folder.path).save_pretrained(
-        target, model_card_kwargs=card, **options
-    )
-    return url

@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ from spellonce.scoring import (
     spelled_bits,
 )
 from spellonce.stepping import Stepper
+from spellonce.surprisal import Rows, View
 from spellonce.text import Reading, TextFormat, read, split_lines
 from spellonce.two_level import TwoLevel
 from spellonce.unit_lm import UnitLM
@@ -94,9 +94,9 @@ class Model:
         """The tokens of a text as the model knows them, an EOS for each line break."""
         return read(split_lines(text), self.format).tokens
 
-    def score_lines(self, lines: Iterable[str], learning: Learning = STATIC) -> TokenScores:
+    def score_lines(self, lines: str | Iterable[str], learning: Learning = STATIC) -> TokenScores:
         """The same for lines, each with its `\\n` but perhaps the last."""
-        reading = read(lines, self.format)
+        reading = read(split_lines(lines) if isinstance(lines, str) else lines, self.format)
         if learning:
             return self._learned(reading, learning)
         return score_reading(self.network, self.lexicon, reading)
@@ -112,27 +112,18 @@ class Model:
         """Many texts, each on its own, as `score` does: side by side, and so faster.
 
         `apart`: each line is scored as a text of its own. `context` comes before each text, or
-        before each line, and has no rows.
+        before each line, and has no rows; a space is put behind it if there is none.
         """
-        context = _closed(context)
-        readings = self._readings(texts, apart, context)
-        every = [reading for group in readings for reading in group]
+        if isinstance(texts, str):
+            texts = [texts]
+        parts = [_parts(text, apart, context) for text in texts]
+        every = [read(split_lines(a + b), self.format) for group in parts for a, b in group]
         if learning:
             found = [self._learned(reading, learning) for reading in every]
         else:
             found = score_readings(self.network, self.lexicon, every)
-        parts = (one.after(context) for one in found)
-        return [merged(list(islice(parts, len(group)))) for group in readings]
-
-    def _readings(self, texts: Sequence[str], apart: bool, context: str) -> list[list[Reading]]:
-        """What is read of each text: all of it at once, or line by line."""
-        return [
-            [
-                read(split_lines(context + part), self.format)
-                for part in (split_lines(text) if apart and text else [text])
-            ]
-            for text in texts
-        ]
+        left = iter(found)
+        return [merged([next(left).after(before) for before, _ in group]) for group in parts]
 
     def _learned(self, reading: Reading, learning: Learning) -> TokenScores:
         return score_adaptively(self.reader(learning), reading, reset=learning.reset)
@@ -145,14 +136,76 @@ class Model:
         The last of them, with no character, is the end of the word.
         """
         network, *_ = self._learner(STATIC)
-        context = _closed(context)
         found: dict[int, list[tuple[str, float]]] = {}
         start = 0
-        for reading in self._readings([text], apart, context)[0]:
-            start -= int((reading.start < len(context)).sum())
+        for before, part in _parts(text, apart, context):
+            reading = read(split_lines(before + part), self.format)
+            start -= int((reading.start < len(before)).sum())
             spelled = spelled_bits(network, self.lexicon, reading)
-            found |= {start + i: b for i, b in spelled.items() if reading.start[i] >= len(context)}
+            found |= {start + i: b for i, b in spelled.items() if reading.start[i] >= len(before)}
             start += len(reading)
+        return found
+
+    def surprisal(
+        self,
+        texts: Sequence[str],
+        view: View | None = None,
+        learning: Learning = STATIC,
+        *,
+        apart: bool = False,
+        context: str = "",
+        characters: bool = False,
+        entropy: bool = False,
+    ) -> list[Rows]:
+        """The rows of `spellonce score` for each of some texts.
+
+        `characters`: how the spelling of novel words adds up; `entropy`: how uncertain the model
+        was, and the rank of each token.
+        """
+        view = view or View()
+        if (characters or entropy) and view.by != "token":
+            raise ConfigError("--characters and --entropy are about tokens: leave --by out")
+        if characters and learning:
+            raise ConfigError("--characters is about a static model: leave --cache, --dynamic out")
+        if entropy and learning.reset:
+            raise ConfigError("--entropy has no --reset")
+        texts = [texts] if isinstance(texts, str) else texts
+        tables = []
+        for text, scores in zip(
+            texts, self.score_texts(texts, learning, apart=apart, context=context), strict=True
+        ):
+            rows = view.rows(scores)
+            if characters:
+                spelled = self.spelled_bits(text, apart=apart, context=context)
+                at = {int(scores.start[i]): bits for i, bits in spelled.items()}
+                rows = [row | {"characters": at.get(row["start"], [])} for row in rows]
+            if entropy:
+                pairs = self.expectations(text, learning, apart=apart, context=context)
+                found = dict(zip(scores.start.tolist(), pairs, strict=True))
+                rows = [
+                    row | dict(zip(("entropy", "rank"), found[row["start"]], strict=True))
+                    for row in rows
+                ]
+            tables.append(rows)
+        return tables
+
+    def expectations(
+        self,
+        text: str,
+        learning: Learning = STATIC,
+        *,
+        apart: bool = False,
+        context: str = "",
+    ) -> list[tuple[float, int]]:
+        """(entropy before it, in bits; its rank among all that might have come) of each token."""
+        found = []
+        for before, part in _parts(text, apart, context):
+            stepper = self.stepper(learning)
+            reading = read(split_lines(before + part), self.format)
+            for token, start in zip(reading.tokens, reading.start.tolist(), strict=True):
+                if start >= len(before):
+                    found.append(stepper.expectation(token))
+                stepper.take(token)
         return found
 
     def reader(self, learning: Learning) -> Reader:
@@ -184,7 +237,7 @@ class Model:
         return Adaptation.from_json(self.folder.read_json("adaptive.json"))
 
     def evaluate(
-        self, lines: Iterable[str], split: str = "text", learning: Learning = STATIC
+        self, lines: str | Iterable[str], split: str = "text", learning: Learning = STATIC
     ) -> dict[str, Any]:
         """All figures of `spellonce eval`."""
         begin = time.perf_counter()
@@ -295,24 +348,12 @@ class Model:
         pieces = self._generator().text(n, temperature, prompt, seed, stepper)
         return Sample(prompt, pieces)
 
-    def spell(
-        self,
-        like: str | Sequence[str] = (),
-        *,
-        context: str | None = None,
-        n: int = 10,
-        temperature: float = 1.0,
-        seed: int = 0,
-        **constraints: Any,
-    ) -> list[str]:
-        """Words that resemble others (their mean embedding), or that fit a context.
+    def spell(self, like: str | Sequence[str] = (), **options: Any) -> list[str]:
+        """Words that resemble others (their mean embedding), or that fit a `context`.
 
-        All different; fewer than n where no more are found. `constraints` are the fields of
-        `wugs.Constraints`.
+        All different; fewer than n where no more are found. The options are those of `wugs`.
         """
-        return self.wugs(
-            like, context=context, n=n, temperature=temperature, seed=seed, **constraints
-        ).words
+        return self.wugs(like, **options).words
 
     def wugs(
         self,
@@ -324,7 +365,10 @@ class Model:
         seed: int = 0,
         **constraints: Any,
     ) -> Draws:
-        """The same with their bits, and why others were refused."""
+        """The same with their bits, and why others were refused.
+
+        `constraints` are the fields of `wugs.Constraints`.
+        """
         words = [like] if isinstance(like, str) else list(like)
         return draw_words(
             self._generator(), n, like=words, context=context, temperature=temperature, seed=seed,
@@ -332,9 +376,12 @@ class Model:
         )  # fmt: skip
 
     @classmethod
-    def from_pretrained(cls, name: str | Path, *, device: str = "cpu") -> Model:
-        """The model of a folder, or of a repository on the Hugging Face Hub."""
-        return load(name, device=device)
+    def from_pretrained(cls, name: str | Path, *, device: str = "cpu", **options: Any) -> Model:
+        """The model of a folder, or of a repository on the Hugging Face Hub.
+
+        The options are those of huggingface_hub: `revision`, `token`, `cache_dir` …
+        """
+        return load(find_run(name, **options), device=device)
 
     def save_pretrained(self, target: str | Path, **options: Any) -> str | None:
         """Writes all that the model needs to a folder; `options` are those of huggingface_hub."""
@@ -346,8 +393,7 @@ class Model:
         """Writes it to a repository on the Hugging Face Hub; where it is then."""
         from spellonce import hub
 
-        run = self._run()
-        return str(hub.Pretrained(run.path).push_to_hub(repo_id, **options))
+        return hub.push(self._run(), repo_id, **options)
 
     def _run(self) -> RunFolder:
         if self.folder is None:
@@ -363,9 +409,31 @@ class Model:
         return Generator(self.network, self.lexicon, self.format)
 
 
-def _closed(context: str) -> str:
-    """A context that no word of what follows belongs to."""
-    return f"{context} " if context and not context[-1].isspace() else context
+def _parts(text: str, apart: bool, context: str) -> list[tuple[str, str]]:
+    """(what comes before it, the part) of the parts of a text that are read on their own.
+
+    >>> _parts("one\\n two", True, "so"), _parts("one", False, "")
+    ([('so ', 'one\\n'), ('so', ' two')], [('', 'one')])
+    """
+    parts = split_lines(text) if apart and text else [text]
+    touching = context and not context[-1].isspace()
+    return [
+        (f"{context} " if touching and not part[:1].isspace() else context, part) for part in parts
+    ]
+
+
+def find_run(run: str | Path | None, **options: Any) -> Path:
+    """The folder of a run, which may be on the Hugging Face Hub; None: the one in the package."""
+    if run is None:
+        if not RunFolder(BOX).started:
+            raise ConfigError("which model? name a run folder that `train` wrote with -m RUN")
+        return BOX
+    if not Path(run).exists():
+        from spellonce import hub
+
+        if hub.is_id(str(run)):
+            return hub.fetch(str(run), **options)
+    return Path(run)
 
 
 def load(run: str | Path | None = None, *, device: str = "cpu") -> Model:
@@ -374,16 +442,7 @@ def load(run: str | Path | None = None, *, device: str = "cpu") -> Model:
     Without a name: the model that comes with the package.
     """
     chosen = runtime.prepare(device)
-    if run is None:
-        if not RunFolder(BOX).started:
-            raise ConfigError("which model? name a run folder that `train` wrote with -m RUN")
-        run = BOX
-    if not Path(run).exists() and isinstance(run, str):
-        from spellonce import hub
-
-        if hub.is_id(run):
-            run = hub.fetch(run)
-    folder = RunFolder(Path(run))
+    folder = RunFolder(find_run(run))
     config = folder.read_config()
     tensors = folder.read_model()
     recipe = recipes.from_json(config["recipe"])

@@ -185,7 +185,8 @@ def source_of(config: dict[str, Any], split: str) -> Source:
     if split not in splits:
         raise DataError(f"the run's data has no {split} split (it has {', '.join(splits)})")
     segments = tuple(Segment(Path(p), int(a), int(b)) for p, a, b in splits[split]["segments"])
-    if not all(segment.path.is_file() for segment in segments):
+    # A model that was packed to be given away has names of files, and no paths.
+    if not all(segment.path.is_absolute() and segment.path.is_file() for segment in segments):
         try:
             segments = corpus.find_dataset(config["data"]["name"]).split(split).segments
         except DataError as error:

@@ -71,14 +71,10 @@ def score_adaptively(reader: Reader, reading: Reading, *, reset: bool = False) -
     """Scores a text with a model that learns while it reads; `reset`: it forgets between articles.
 
     What is forgotten is so when it is known that an article has begun: behind a heading, which is
-    one only if a blank line follows.
+    one only if a blank line follows, or behind the first line of one that a blank line precedes.
     """
     network, lexicon = reader.network, reader.lexicon
-    borders = [0, len(reading)]
-    if reset:
-        begins = np.flatnonzero(np.diff(reading.article, prepend=-1))[1:]
-        late = 2 if reading.article_rule == "wikitext" else 0
-        borders += np.searchsorted(reading.line, reading.line[begins] + late).tolist()
+    borders = [0, len(reading), *(_forgetting(reading) if reset else ())]
     pieces = []
     for start, stop in pairwise(sorted(set(borders))):
         if start:
@@ -91,8 +87,25 @@ def score_adaptively(reader: Reader, reading: Reading, *, reset: bool = False) -
             [piece.lm_nats + piece.spell_nats for piece in pieces],
         )
     )
+    if reader.weights is not None:  # these have moved
+        static = score_reading(reader.trained, lexicon, reading).nats
     scores = _scores(network, lexicon, reading, nats, np.zeros(len(nats)))
     return replace(scores, has_parts=False, nats_static=static)
+
+
+def _forgetting(reading: Reading) -> list[int]:
+    """The tokens before which it is known that an article has begun, but for the first one."""
+    if reading.article_rule in ("line", "wikitext"):
+        begins = np.flatnonzero(np.diff(reading.article, prepend=-1))[1:]
+        late = 2 if reading.article_rule == "wikitext" else 0
+        found: list[int] = np.searchsorted(reading.line, reading.line[begins] + late).tolist()
+        return found
+    # Blank lines, even where there are so few of them that other borders are counted by.
+    places = np.flatnonzero(np.diff(reading.line, prepend=-1))  # where lines begin
+    lines = np.split(np.arange(len(reading)), places[1:])
+    blank = [all(reading.tokens[i].isspace() for i in line) for line in lines]
+    firsts = [k for k in range(1, len(lines)) if blank[k - 1] and not blank[k]]
+    return [int(lines[k][-1]) + 1 for k in firsts]
 
 
 def merged(parts: Sequence[TokenScores]) -> TokenScores:

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
@@ -65,6 +66,24 @@ class TrainingDisplay:
         self._bar.update(self._task, completed=step, total=total)
         if bpc is not None:
             self._bar.update(self._task, bpc=f"{bpc:.3f} bpc in training")
+
+
+@contextmanager
+def byte_bar(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A progress bar that is told bytes, and how many there are in all if that is known."""
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(what, total=None)
+        yield lambda n_bytes, total: bar.update(task, completed=n_bytes, total=total)
 
 
 @contextmanager

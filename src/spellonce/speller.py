@@ -380,7 +380,7 @@ class _Steps:
 
 def draw(logits: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
     """One id for each row of logits, at a temperature; 0 takes the likeliest."""
-    if temperature == 0:
+    if temperature < 1e-6:  # a division by less leaves no numbers
         return logits.argmax(-1)
     probs = torch.softmax(logits.double() / temperature, -1)
     return torch.multinomial(probs, 1, generator=generator)[:, 0]

@@ -91,8 +91,8 @@ class _SameSteps:
         """The next symbol, which changes nothing."""
 
 
-class Unconditional(nn.Module):
-    """A speller that sees a zero vector, whatever it is given (the paper's uncond)."""
+class Around(nn.Module):
+    """A speller that has another one do the work."""
 
     def __init__(self, speller: Speller) -> None:
         super().__init__()
@@ -102,6 +102,10 @@ class Unconditional(nn.Module):
         """Seeded weights."""
         self.speller.initialise(generator, counts)
 
+    def seen(self, vectors: Tensor) -> Tensor:
+        """What the other one is told."""
+        return vectors
+
     def nats(
         self,
         vectors: Tensor,
@@ -110,8 +114,8 @@ class Unconditional(nn.Module):
         *,
         counted: bool = False,
     ) -> Tensor:
-        """−log p_spell(σ | 0)"""
-        return self.speller.nats(torch.zeros_like(vectors), spellings, generator, counted=counted)
+        """−log p_spell of each spelling."""
+        return self.speller.nats(self.seen(vectors), spellings, generator, counted=counted)
 
     def sample(
         self,
@@ -122,20 +126,23 @@ class Unconditional(nn.Module):
         prefix: Sequence[int] = (),
     ) -> list[list[int]]:
         """One spelling for each vector."""
-        nothing = torch.zeros_like(vectors)
-        return self.speller.sample(nothing, generator, temperature, max_length, prefix)
+        return self.speller.sample(self.seen(vectors), generator, temperature, max_length, prefix)
 
     def begin(self, vector: Tensor) -> SpellingSteps:
         """Spells one word symbol by symbol."""
-        return self.speller.begin(torch.zeros_like(vector))
+        return self.speller.begin(self.seen(vector))
 
 
-class OnlyAtTest(nn.Module):
+class Unconditional(Around):
+    """A speller that sees a zero vector, whatever it is given (the paper's uncond)."""
+
+    def seen(self, vectors: Tensor) -> Tensor:
+        """Nothing."""
+        return torch.zeros_like(vectors)
+
+
+class OnlyAtTest(Around):
     """Somebody else's speller, borrowed for scoring: it costs nothing in training (only-reg)."""
-
-    def __init__(self, speller: Speller) -> None:
-        super().__init__()
-        self.speller = speller
 
     def initialise(self, generator: torch.Generator, counts: Tensor | None = None) -> None:
         """Nothing: whoever owns the speller does it."""
@@ -151,19 +158,4 @@ class OnlyAtTest(nn.Module):
         """−log p_spell; nothing for the words of the training text."""
         if counted:
             return vectors.new_zeros(len(vectors))
-        return self.speller.nats(vectors, spellings, generator, counted=counted)
-
-    def sample(
-        self,
-        vectors: Tensor,
-        generator: torch.Generator,
-        temperature: float,
-        max_length: int,
-        prefix: Sequence[int] = (),
-    ) -> list[list[int]]:
-        """One spelling for each vector."""
-        return self.speller.sample(vectors, generator, temperature, max_length, prefix)
-
-    def begin(self, vector: Tensor) -> SpellingSteps:
-        """Spells one word symbol by symbol."""
-        return self.speller.begin(vector)
+        return super().nats(vectors, spellings, generator)

@@ -85,6 +85,13 @@ class Outlook:
         n_head = self.bounds[1]
         return np.concatenate([self.first[:n_head], *tails, self.first[self._n_first :]])
 
+    def number(self, word: str) -> int:
+        """The place of a word in `every`."""
+        lexeme = self.lexicon.lexeme_id(word)
+        if lexeme == UNK_ID and word in self.words:
+            return self.lexicon.n_lexemes + self.words.index(word)
+        return lexeme
+
 
 class Stepper(Reader):
     """Reads one stream token by token, and says before each what may come."""
@@ -96,9 +103,9 @@ class Stepper(Reader):
         adaptation: Adaptation,
         scale: Mapping[str, Tensor] | None = None,
     ) -> None:
-        super().__init__(network, lexicon, adaptation, scale)
         if adaptation.renormalise:
             raise ConfigError("what is renormalised cannot be taken step by step")
+        super().__init__(network, lexicon, adaptation, scale)
         self._bounds = np.array(self.network.lm.table.bounds)
         # The place of each lexeme among the first choices.
         n_head = int(self._bounds[1])
@@ -178,7 +185,7 @@ class Stepper(Reader):
             return 1.0, np.zeros(0, dtype=np.int64), np.zeros(0)
         strings, found = self.memory.distribution(hidden)
         log_weights = self.adaptation.cache.log_weights(found, hidden[None])[0]
-        cached: Floats = np.exp(found.log_p) @ np.exp(log_weights[1:])
+        cached: Floats = (np.exp(found.log_p) * np.exp(log_weights[1:])).sum(1)
         return float(np.exp(log_weights[0])), strings, cached
 
     def _known(
@@ -188,9 +195,10 @@ class Stepper(Reader):
         known: dict[str, float] = {}
         if self.memory is not None:
             for number, share in zip(strings.tolist(), cached.tolist(), strict=True):
-                known[self.memory.word(number)] = share
+                if share > 0:  # what cannot be summoned is spelled
+                    known[self.memory.word(number)] = share
         if self.grown is not None and self.adaptation.growth is not None:
-            chance = self.grown.look(hidden.double().cpu().numpy())
+            chance = self.grown.look(hidden)
             log_each, log_new = chance.log_all(self.adaptation.growth)
             for word, share in zip(self.grown.words(), np.exp(log_each).tolist(), strict=True):
                 known[word] = known.get(word, 0.0) + p[UNK_ID] * share
@@ -204,19 +212,30 @@ class Stepper(Reader):
         lexeme = self.lexicon.lexeme_id(token)
         word = self.lexicon.alphabet.replace(token)
         if self.memory is not None:
-            string = self.memory.number(word) if lexeme == UNK_ID else lexeme
-            self.memory.remember(moment.hidden, np.array([string]))
+            string = self.memory.numbers([word]) if lexeme == UNK_ID else [lexeme]
+            self.memory.remember(moment.hidden, np.array(string))
         if self.grown is not None and lexeme == UNK_ID:
-            self.grown.learn(word, moment.hidden[0].double().cpu().numpy())
+            self.grown.learn(word, moment.hidden[0])
         self._state = self.network.told(self.lexicon, moment, token)
         self._before = lexeme
         self._moment = None
         self._learn([token])
 
+    def expectation(self, token: str) -> tuple[float, int]:
+        """(entropy of what may come, in bits; the rank of what comes) before a token is taken.
+
+        What may come are the lexemes, words that are remembered, and any other word as one.
+        """
+        outlook = self.outlook()
+        p = outlook.every()
+        own = p[outlook.number(self.lexicon.alphabet.replace(token) if token != EOS else EOS)]
+        there = p[p > 0]
+        return float(-(there * np.log2(there)).sum()), 1 + int((p > own).sum())
+
     def next_token(self, dice: Dice, accept: Accept) -> str:
         """Draws a token; a word that is spelled is drawn again until it is accepted."""
         outlook = self.outlook()
-        p = torch.from_numpy(outlook.every())
+        p = torch.from_numpy(outlook.every()).to(self.network.device)
         drawn = int(dice.draw(p.log()[None]))
         if drawn == EOS_ID:
             return EOS

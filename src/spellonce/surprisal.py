@@ -35,7 +35,7 @@ class View:
     line_ends: LineEnds = "row"
     """A line end has a row of its own, or counts to the word before it, or is left out."""
     first_word: FirstWord = "score"
-    """The first word of a line, which has no context in it, has a row, or is left out."""
+    """The first word of a line, which has no context in it, has rows, or is left out."""
 
     def __post_init__(self) -> None:
         for name, kind in (("by", By), ("line_ends", LineEnds), ("first_word", FirstWord)):
@@ -55,20 +55,25 @@ class View:
 
     def rows(self, scores: TokenScores) -> Rows:
         """The rows. Without anything left out, their bits add up to those of the text."""
-        group = _words(scores) if self.by != "token" else np.arange(len(scores))
-        is_end = np.array([token == EOS for token in scores.tokens], dtype=bool)
+        words, ends = _words(scores)
+        firsts = _first_words(scores, words, ends)
+        if self.line_ends == "word":
+            words = _joined(scores, words, ends)
+        group = words
+        if self.by == "token":
+            ends = np.array([token == EOS for token in scores.tokens], dtype=bool)
+            group = np.arange(len(scores))
+            if self.line_ends == "word":
+                group = _joined(scores, group, ends)
+        index = _indices(scores, group)
         kept = np.ones(len(scores), dtype=bool)
         if self.first_word == "skip":
-            kept &= group != _first_groups(scores, group, is_end)
+            kept &= words != firsts
         if self.line_ends == "skip":
-            kept &= ~is_end
-        elif self.line_ends == "word":
-            alone = np.concatenate([[True], is_end[:-1]])[: len(scores)]  # an empty line
-            before = np.concatenate([[0], group[:-1]])[: len(scores)]
-            group = np.where(is_end & ~alone, before, group)
+            kept &= ~ends
         if self.by in ("line", "article"):
             group = scores.line if self.by == "line" else scores.article
-        return list(_sums(scores, group, kept, self.by))
+        return list(_sums(scores, group, index, kept, self.by))
 
 
 def check_form(form: str) -> Form:
@@ -79,68 +84,101 @@ def check_form(form: str) -> Form:
     raise ConfigError(f"--format must be {' or '.join(get_args(Form))}, not {form!r}")
 
 
-def _words(scores: TokenScores) -> NDArray[np.int64]:
-    """The word that each token is in; a line end is one of its own, white space goes with what is
-    before it in its line."""
+def _words(scores: TokenScores) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """(the word that each token is in, whether that is a line end).
+
+    White space goes with the word before it, at the beginning of a line with the one behind it, and
+    at its end with the line end.
+    """
     group = np.zeros(len(scores), dtype=np.int64)
-    number, blank = -1, True
-    for i, token in enumerate(scores.tokens):
-        begins = i == 0 or scores.tokens[i - 1] == EOS
-        is_blank = token.isspace() and token != EOS
-        apart = begins or token == EOS or scores.start[i] > scores.end[i - 1]
-        if (apart and (begins or not is_blank)) or (blank and not is_blank):
-            number += 1
-        blank = is_blank
-        group[i] = number
-    return group
+    ends = np.zeros(len(scores), dtype=bool)
+    number = -1
+    for at in np.split(np.arange(len(scores)), np.flatnonzero(np.diff(scores.line)) + 1):
+        tokens = [scores.tokens[i] for i in at]
+        solid = [k for k, token in enumerate(tokens) if not token.isspace()]
+        tail = solid[-1] + 1 if solid else 0  # where the white space at the end begins
+        for k, i in enumerate(at.tolist()):
+            is_new = k == 0 or (k in solid and (k - 1 not in solid or _apart(scores, i)))
+            if solid and k == solid[0]:
+                is_new = k == 0  # with the white space before it
+            if k == tail and tokens[-1] == EOS:
+                is_new = True
+            number += is_new
+            group[i] = number
+            ends[i] = k >= tail and tokens[-1] == EOS
+    return group, ends
 
 
-def _first_groups(
-    scores: TokenScores, group: NDArray[np.int64], is_end: NDArray[np.bool_]
+def _apart(scores: TokenScores, i: int) -> bool:
+    """Whether there is a space between a token and the one before it."""
+    return bool(scores.start[i] > scores.end[i - 1])
+
+
+def _first_words(
+    scores: TokenScores, words: NDArray[np.int64], ends: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """For each token, the group that its line begins with; −1 where that is a line end."""
+    """For each token, the word that its line begins with; −1 where there is none."""
     first: dict[int, int] = {}
-    for line, own, end in zip(scores.line.tolist(), group.tolist(), is_end.tolist(), strict=True):
-        first.setdefault(line, -1 if end else own)
+    for line, word, end in zip(scores.line.tolist(), words.tolist(), ends.tolist(), strict=True):
+        first.setdefault(line, -1 if end else word)
     return np.array([first[line] for line in scores.line.tolist()], dtype=np.int64)
 
 
+def _joined(
+    scores: TokenScores, group: NDArray[np.int64], ends: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """The groups with each line end in that of the word before it, if its line has one."""
+    found = group.copy()
+    for i in np.flatnonzero(ends).tolist():
+        if i and scores.line[i - 1] == scores.line[i]:
+            found[i] = found[i - 1]
+    return found
+
+
+def _indices(scores: TokenScores, group: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The place of each token's group in its line."""
+    found = np.zeros(len(scores), dtype=np.int64)
+    for i in range(1, len(scores)):
+        if scores.line[i] == scores.line[i - 1]:
+            found[i] = found[i - 1] + (group[i] != group[i - 1])
+    return found
+
+
 def _sums(
-    scores: TokenScores, group: NDArray[np.int64], kept: NDArray[np.bool_], by: By
+    scores: TokenScores,
+    group: NDArray[np.int64],
+    index: NDArray[np.int64],
+    kept: NDArray[np.bool_],
+    by: By,
 ) -> Iterator[dict[str, Any]]:
     """One row for each run of tokens of the same group."""
     places = np.flatnonzero(kept)
     cuts = np.flatnonzero(np.diff(group[places])) + 1
     lexeme, spelling = scores.nats_lexeme / math.log(2), scores.nats_spelling / math.log(2)
-    line, index = -1, 0
     for at in np.split(places, cuts) if len(places) else []:
-        first, last = int(at[0]), int(at[-1])
+        parts = float(lexeme[at].sum()), float(spelling[at].sum())
         bits = {
-            "bits": float(lexeme[at].sum() + spelling[at].sum()),
-            "bits_lexeme": float(lexeme[at].sum()),
-            "bits_spelling": float(spelling[at].sum()),
+            "bits": sum(parts),
+            "bits_lexeme": parts[0] if scores.has_parts else None,
+            "bits_spelling": parts[1] if scores.has_parts else None,
         }
-        span = {"start": int(scores.start[first]), "end": int(scores.end[last])}
         if by in ("line", "article"):
             chars = int(scores.n_chars[at].sum())
             where = scores.line if by == "line" else scores.article
             yield {
-                by: int(where[first]), "tokens": len(at), "chars": chars, **span, **bits,
-                "bpc": bits["bits"] / chars if chars else None,
+                by: int(where[at[0]]), "tokens": len(at), "chars": chars,
+                "start": int(scores.start[at[0]]), "end": int(scores.end[at[-1]]), **bits,
+                "bpc": sum(parts) / chars if chars else None,
                 "novel": int(scores.is_novel[at].sum()),
             }  # fmt: skip
             continue
-        if scores.line[first] != line:
-            line, index = int(scores.line[first]), 0
-        shown = [scores.tokens[i] for i in at]
-        while len(shown) > 1 and shown[-1].isspace():  # white space, or a line end, behind a word
-            shown.pop()
+        shown = [i for i in at.tolist() if not scores.tokens[i].isspace()] or at.tolist()[-1:]
         yield {
-            "line": line, "index": index,
-            "token": escape_token("".join(shown)),
-            **span, **bits, "novel": bool(scores.is_novel[at].any()),
+            "line": int(scores.line[at[0]]), "index": int(index[at[0]]),
+            "token": escape_token("".join(scores.tokens[i] for i in shown)),
+            "start": int(scores.start[shown[0]]), "end": int(scores.end[shown[-1]]), **bits,
+            "novel": bool(scores.is_novel[shown].any()),
         }  # fmt: skip
-        index += 1
 
 
 # --- TSV and JSONL ------------------------------------------------------------------------------

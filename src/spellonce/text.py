@@ -80,7 +80,7 @@ def training_tokens(lines: str, fmt: TextFormat) -> list[str]:
     letter = ""
     if natural and has_unk:
         # The tokenizer would take `<unk>` apart; a letter that is not in the text holds its place.
-        letter = next(c for c in map(chr, range(0xA000, 0xD7A4)) if c.isalpha() and c not in lines)
+        letter = _absent_letter(lines)
         lines = lines.replace(fmt.unk, letter)
     if natural:
         lines = tokenize_lines(lines)
@@ -90,6 +90,45 @@ def training_tokens(lines: str, fmt: TextFormat) -> list[str]:
     if natural:
         return [UNSPELLED if letter in token else token for token in tokens]
     return [UNSPELLED if token == fmt.unk else token for token in tokens]
+
+
+GAP = "___"
+"""Stands for a word in a context."""
+
+
+def text_tokens(text: str, fmt: TextFormat) -> list[str]:
+    """The tokens of a text, EOS for each line break.
+
+    >>> text_tokens("one.\\n(two", TextFormat())
+    ['one', '⇹.', '\\n', '(⇹', 'two']
+    """
+    tokens: list[str] = []
+    for line in split_lines(text):
+        tokens += line_tokens(line.removesuffix(EOS), fmt)
+        tokens += [EOS] * line.endswith(EOS)
+    return tokens
+
+
+def around_gap(context: str, fmt: TextFormat) -> tuple[list[str], list[str]]:
+    """The tokens before and behind the gap in a context.
+
+    >>> around_gap("I saw the (___).", TextFormat())
+    (['I', 'saw', 'the', '(⇹'], ['⇹)', '⇹.'])
+    """
+    before, _, after = context.partition(GAP)
+    if GAP in after:
+        raise ConfigError(f"there are several {GAP} in {context!r}: leave one")
+    letter = _absent_letter(context)
+    tokens = text_tokens(before + letter + after, fmt)
+    if letter not in tokens:
+        raise ConfigError(f"{GAP} is to stand for a whole word in {context!r}")
+    place = tokens.index(letter)
+    return tokens[:place], tokens[place + 1 :]
+
+
+def _absent_letter(text: str) -> str:
+    """A letter that holds a place in a text without being in it."""
+    return next(c for c in map(chr, range(0xA000, 0xD7A4)) if c.isalpha() and c not in text)
 
 
 def join_tokens(tokens: Sequence[str], fmt: TextFormat) -> list[tuple[str, str]]:

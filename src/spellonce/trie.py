@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import zip_longest
 
 import numpy as np
@@ -38,7 +39,7 @@ class _Level:
     n: Places
     """and how many they are."""
 
-    @property
+    @cached_property
     def symbols(self) -> Places:
         """The last symbol of each; BOW for the empty one."""
         last = [prefix[-1] if prefix else BOUNDARY_SYMBOL for prefix in self.prefixes]

@@ -7,9 +7,9 @@ evaluation must read the text, or the beginning of it, again for every setting.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import product
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,15 +87,15 @@ def follow(network: TwoLevel, lexicon: Lexicon, tokens: Sequence[str], n_chars: 
 # --- growth ------------------------------------------------------------------------------------
 
 
-def chances(text: StaticText, limit: int) -> list[Chance]:
-    """What a growing lexicon would know of every novel word before it is met."""
+def chances(text: StaticText, limit: int) -> Iterator[Chance]:
+    """What a growing lexicon would know of every novel word before it is met, one by one."""
     grown = Grown(text.states.shape[1], limit)
-    places = np.flatnonzero(text.routes.is_novel)
-    states = text.states[torch.from_numpy(places)].double().numpy()
-    return [grown.meet(word, state) for word, state in zip(text.words, states, strict=True)]
+    places = np.flatnonzero(text.routes.is_novel).tolist()
+    for word, place in zip(text.words, places, strict=True):
+        yield grown.meet(word, text.states[place])
 
 
-def grow(text: StaticText, found: Sequence[Chance], settings: GrowthSettings) -> StaticText:
+def grow(text: StaticText, found: Iterable[Chance], settings: GrowthSettings) -> StaticText:
     """The text with the routes that growth adds."""
     routes = replace(
         text.routes, log_grown=text.routes.log_grown.copy(), log_new=text.routes.log_new.copy()
@@ -109,19 +109,19 @@ def tune_growth(
     text: StaticText, limit: int = 2000, most: int = 2000
 ) -> tuple[GrowthSettings, StaticText]:
     """The settings under which novel words (the first so many of them) are likeliest."""
-    found = chances(text, limit)
+    found = list(islice(chances(text, limit), most))
     spelling = text.routes.spelling[text.routes.is_novel]
 
     def nats(settings: GrowthSettings) -> float:
         total = 0.0
-        for chance, cost in zip(found[:most], spelling.tolist(), strict=False):
+        for chance, cost in zip(found, spelling.tolist(), strict=False):
             own, new = chance.log_p(settings)
             total -= own if chance.own >= 0 else new - cost
         return total
 
     tried = [GrowthSettings(limit, *values) for values in product(LIKE, OFTEN, NEW)]
     best = min(tried, key=nats)
-    return best, grow(text, found, best)
+    return best, grow(text, chances(text, limit), best)
 
 
 # --- cache -------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def fit_gate(
     features = np.concatenate([found.features, np.ones((len(found.features), 1))], 1)
     scale = np.maximum(np.abs(features).max(0, initial=0.0), 1e-9)
     inputs = torch.from_numpy(features / scale)[filled]
-    states = text.states.double()[filled]
+    states = text.states if bool(filled.all()) else text.states[filled]
     own = torch.from_numpy(text.routes.log_p(found.is_known))
     routes = torch.cat([own[:, None], torch.from_numpy(found.log_p)], 1)[filled]
     n_rows = 1 + len(settings.sharpness)
@@ -165,7 +165,8 @@ def fit_gate(
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        log_weights = torch.log_softmax(inputs @ by_features.T + states @ by_state.T, 1)
+        by_hidden = (states @ by_state.T.float()).double()  # a copy in doubles would be large
+        log_weights = torch.log_softmax(inputs @ by_features.T + by_hidden, 1)
         loss = -(log_weights + routes).logsumexp(1).sum() / max(len(routes), 1)
         penalty = by_state.square().sum() + by_features[:, :-1].square().sum()
         loss = loss + prior / max(len(routes), 1) * penalty
@@ -210,18 +211,23 @@ def tune_dynamic(
     tokens: Sequence[str],
     scale: Mapping[str, Tensor],
     *,
+    beside: Adaptation | None = None,
     rates: Sequence[float] = RATES,
     decays: Sequence[float] = DECAYS,
-    told: Callable[[DynamicSettings, float], None] = lambda settings, nats: None,
-) -> tuple[DynamicSettings, float]:
-    """The best settings for the beginning of a text, and the nats that a token has with them."""
-    tried = []
-    for rate, decay in product(rates, decays):
-        settings = DynamicSettings(rate=rate, decay=decay)
-        reader = Reader(network, lexicon, Adaptation(dynamic=settings), scale)
+    told: Callable[[DynamicSettings | None, float], None] = lambda settings, nats: None,
+) -> tuple[DynamicSettings | None, float]:
+    """The best settings for the beginning of a text, and the nats that a token has with them.
+
+    None: it is best without. `beside`: what else is learned.
+    """
+    tried: list[tuple[DynamicSettings | None, float]] = []
+    ways = [DynamicSettings(rate=rate, decay=decay) for rate, decay in product(rates, decays)]
+    for settings in (None, *ways):
+        adaptation = replace(beside or Adaptation(), dynamic=settings)
+        reader = Reader(network, lexicon, adaptation, scale)
         tried.append((settings, float(reader.read(tokens).nats.mean())))
         told(*tried[-1])
-    return min(tried, key=lambda one: one[1])
+    return min((one for one in tried if np.isfinite(one[1])), key=lambda one: one[1])
 
 
 # --- a run -------------------------------------------------------------------------------------
@@ -262,14 +268,15 @@ def tune_run(
         part = reading.head(n_dynamic)
         bits_per_nat = len(part) / np.log(2) / max(int(part.n_chars.sum()), 1)
 
-        def told(settings: DynamicSettings, nats: float) -> None:
-            what = f"dynamic on {len(part):,} tokens ({_numbers(settings)})"
+        def told(settings: DynamicSettings | None, nats: float) -> None:
+            how = "without" if settings is None else f"with ({_numbers(settings)})"
+            what = f"{len(part):,} tokens, cache, {how} dynamic evaluation"
             tried.append({"what": what, "bpc": nats * bits_per_nat})
             status(what)
 
-        beginning = (text.routes.lm + text.routes.spelling)[: len(part)].mean()
-        tried.append({"what": f"static on {len(part):,} tokens", "bpc": beginning * bits_per_nat})
-        dynamic, _ = tune_dynamic(network, model.lexicon, part.tokens, scale, told=told)
+        dynamic, _ = tune_dynamic(
+            network, model.lexicon, part.tokens, scale, beside=adaptation, told=told
+        )
         adaptation = replace(adaptation, dynamic=dynamic)
     folder.write_json("adaptive.json", {**adaptation.to_json(), "tried": tried})
     return {"run": str(folder), "tried": tried, "adaptive": adaptation.to_json()}

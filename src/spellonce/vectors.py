@@ -29,14 +29,12 @@ from torch.nn import functional
 from spellonce.errors import ConfigError, DataError
 from spellonce.lexeme_lm import LexemeLM, State
 from spellonce.lexicon import EOS_ID, N_SPECIAL, UNK_ID, Lexicon, Spellings
-from spellonce.text import EOS, TextFormat, line_tokens, read, split_lines
+from spellonce.text import GAP, TextFormat, around_gap, read, split_lines, text_tokens
 from spellonce.two_level import TwoLevel, as_speller
 
 Vector = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Format = Literal["word2vec", "word2vec-binary"]
-GAP = "___"
-"""Stands for the word in a context."""
 _SHRINK = 0.1
 """Of the covariance of embeddings, towards a multiple of the identity."""
 _FOLLOWING = 20
@@ -81,7 +79,10 @@ class Vectors:
         return self._lexicon.lexeme_id(word) not in (UNK_ID, EOS_ID)
 
     def of(self, word: str, contexts: Sequence[str] = ()) -> Vector:
-        """The embedding of a lexeme; for any other word, the one that is inferred.  (D,)"""
+        """The embedding of a lexeme; for any other word, the one that is inferred.  (D,)
+
+        Contexts are about the latter alone.
+        """
         if word in self:
             found: Vector = self._table[self._lexicon.lexeme_id(word)].cpu().numpy()
             return found
@@ -122,6 +123,8 @@ class Vectors:
             raise ConfigError(
                 "a vector is inferred from a word, or from contexts with a ___ in them"
             )
+        if isinstance(contexts, str):
+            contexts = [contexts]
         places = [place for context in contexts for place in self._places(word, context)]
         spelled = None
         if word:
@@ -163,11 +166,10 @@ class Vectors:
         """Where the word, or a gap, stands in a context."""
         found: list[_Context] = []
         if GAP in context:
-            before, _, after = context.partition(GAP)
-            tokens = [*self._tokens(before.rstrip(" ")), GAP, *self._tokens(after.lstrip(" "))]
-            marked = GAP
+            before, after = around_gap(context, self._format)
+            tokens, marked = [*before, "", *after], ""  # which no token is
         else:
-            tokens, marked = self._tokens(context), word or GAP
+            tokens, marked = text_tokens(context, self._format), word or ""
         for i, hidden, state in self._walk(tokens):
             if tokens[i] == marked:
                 ids, _ = self._lexicon.encode(tokens[i + 1 : i + 1 + _FOLLOWING])
@@ -175,13 +177,6 @@ class Vectors:
         if not found:
             raise ConfigError(f"neither {word!r} nor {GAP} stands in the context {context!r}")
         return found
-
-    def _tokens(self, text: str) -> list[str]:
-        tokens: list[str] = []
-        for line in split_lines(text):
-            tokens += line_tokens(line.removesuffix(EOS), self._format)
-            tokens += [EOS] * line.endswith(EOS)
-        return tokens
 
     @torch.no_grad()
     def _walk(self, tokens: Sequence[str]) -> Iterator[tuple[int, Tensor, State]]:

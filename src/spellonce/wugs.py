@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -22,11 +22,12 @@ from spellonce.errors import ConfigError
 from spellonce.generation import Generator, check_temperature
 from spellonce.lexicon import OTHER, Spellings
 from spellonce.network import TRIES, Dice, Moment
+from spellonce.text import GAP
 from spellonce.two_level import TwoLevel, as_speller
-from spellonce.vectors import GAP, Vectors
+from spellonce.vectors import Vectors
 
-_CANDIDATES = 20
-"""Words that are drawn for each that is wanted, where what follows a gap has a say."""
+_CANDIDATES, _MOST_CANDIDATES = 20, 1000
+"""Words that are drawn for each that is wanted, where what follows a gap has a say; in all."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class Wug:
     word: str
     bits: float | None
     """−log2 p_spell at temperature 1; None where the model has no speller."""
+    times: int = 1
+    """How often it was drawn."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,8 @@ class Draws:
     def why(self) -> str:
         """Why there are no more."""
         told = [f"{n:,} {reason}" for reason, n in self.refused.most_common(3)]
-        return f"of those drawn, {', '.join(told)}" if told else "the same came again and again"
+        told += ["all others had come before"] if self.wugs else []
+        return f"of those drawn, {', '.join(told)}"
 
 
 class _Judge:
@@ -152,8 +156,9 @@ def draw_words(
     temperature: float = 1.0,
     constraints: Constraints | None = None,
     seed: int = 0,
+    wanted_still: Callable[[], bool] = lambda: True,
 ) -> Draws:
-    """Up to n different words, fewer where no more are found."""
+    """Up to n different words, fewer where no more are found or are not wanted any longer."""
     check_temperature(temperature)
     if n < 1:
         raise ConfigError(f"-n must be at least 1, got {n}")
@@ -161,30 +166,39 @@ def draw_words(
     following = "" if context is None else context.partition(GAP)[2]
     moment = generator.moment(like, context)
     dice = Dice(temperature, torch.Generator(generator.network.device).manual_seed(seed))
-    n_drawn = _CANDIDATES * n if following.strip() else n
-    found, refused = _drawn(generator, moment, n_drawn, dice, wanted)
+    n_drawn = max(n, min(_CANDIDATES * n, _MOST_CANDIDATES)) if following.strip() else n
+    found, refused = _drawn(generator, moment, n_drawn, dice, wanted, wanted_still)
     if following.strip() and len(found) > 1:
         found = _resampled(generator, str(context), found, n, seed)
     return Draws(found[:n], refused)
 
 
 def _drawn(
-    generator: Generator, moment: Moment, n: int, dice: Dice, wanted: Constraints
+    generator: Generator,
+    moment: Moment,
+    n: int,
+    dice: Dice,
+    wanted: Constraints,
+    wanted_still: Callable[[], bool],
 ) -> tuple[list[Wug], Counter[str]]:
     judge = _Judge(generator, wanted)
     network, lexicon = generator.network, generator.lexicon
+    if (wanted.min_bits, wanted.max_bits) != (0.0, math.inf) and not isinstance(network, TwoLevel):
+        raise ConfigError("--min-bits and --max-bits need a two-level model: leave them out")
     prefix = wanted.prefix if set(wanted.prefix) <= set(lexicon.alphabet.chars) else ""
     if wanted.prefix and not prefix:
         raise ConfigError(f"the model knows no spelling that begins with {wanted.prefix!r}")
     judged: dict[str, str | None] = {}
     found: dict[str, Wug] = {}
     refused: Counter[str] = Counter()
+    times: Counter[str] = Counter()
     batch = int(np.clip(4 * n, 32, 1000))
     for _ in range(TRIES):
         # Longer than the longest allowed, so that what was cut off is known and left out.
         drawn = network.spell(lexicon, moment, batch, dice, wanted.max_length + 2, prefix)
         fresh = dict.fromkeys(token for token in drawn if token not in judged)
-        judged |= {token: judge.against(token) for token in fresh}
+        for token in fresh:
+            judged[token] = judge.against(token) if wanted_still() else "came too late"
         good = [token for token in fresh if judged[token] is None]
         bits = _bits(generator, moment, good)
         for token, own in zip(good, bits, strict=True):
@@ -193,9 +207,10 @@ def _drawn(
             else:
                 found.setdefault(generator.bare(token), Wug(generator.bare(token), own))
         refused.update(reason for token in drawn if (reason := judged[token]) is not None)
-        if len(found) >= n or dice.temperature == 0:
+        times.update(generator.bare(token) for token in drawn if judged[token] is None)
+        if len(found) >= n or dice.temperature == 0 or not wanted_still():
             break
-    return list(found.values()), refused
+    return [replace(wug, times=times[wug.word]) for wug in found.values()], refused
 
 
 @torch.no_grad()
@@ -212,12 +227,13 @@ def _bits(generator: Generator, moment: Moment, tokens: Sequence[str]) -> list[f
 def _resampled(
     generator: Generator, context: str, found: Sequence[Wug], n: int, seed: int
 ) -> list[Wug]:
-    """Some of them, as likely as they make what follows the gap."""
+    """Some of them, as likely as they are and make what follows the gap: without replacement."""
     network = generator.network
     if not isinstance(network, TwoLevel):
         raise ConfigError(f"what follows {GAP} needs a two-level model: leave it out")
     vectors = Vectors(network, generator.lexicon, generator.format)
     nats = vectors.following_nats(context, [wug.word for wug in found])
+    nats -= np.log([wug.times for wug in found])
     # The n largest of log-weights with Gumbel noise are n draws without replacement.
     noise = np.random.default_rng(seed).gumbel(size=len(nats))
     order = np.argsort(nats - noise, kind="stable")[:n]

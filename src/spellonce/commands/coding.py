@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -36,11 +34,15 @@ def compress(
     loaded = load_model(model, "cpu")
     from spellonce.adaptive import Learning
     from spellonce.codec import compress_file
+    from spellonce.show import byte_bar
 
-    with _bar(source, 1 if no_verify else 2) as progress:
+    size = source.stat().st_size if source.is_file() else 0
+    total = size if no_verify else 2 * size
+    with byte_bar("coding") as progress:
         before, after = compress_file(
-            loaded, source, out, Learning(cache, dynamic), verify=not no_verify, progress=progress
-        )
+            loaded, source, out, Learning(cache, dynamic), verify=not no_verify,
+            progress=lambda n_bytes: progress(n_bytes, total),
+        )  # fmt: skip
     if as_json:
         print_json({"in": str(source), "out": str(out), "n_bytes": before, "compressed": after})
     else:
@@ -58,32 +60,11 @@ def decompress(
     """Undo `compress`, with the model that it was made with."""
     loaded = load_model(model, "cpu")
     from spellonce.codec import decompress_file
+    from spellonce.show import byte_bar
 
-    with _bar(None, 1) as progress:
-        n_bytes = decompress_file(loaded, source, out, progress=progress)
+    with byte_bar("decoding") as progress:
+        n_bytes = decompress_file(loaded, source, out, progress=lambda n: progress(n, None))
     if as_json:
         print_json({"in": str(source), "out": str(out), "n_bytes": n_bytes})
     else:
         typer.echo(f"{n_bytes:,} bytes: {out}")
-
-
-@contextmanager
-def _bar(source: Path | None, times: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar over the bytes of a file, which are gone over some times."""
-    from rich import progress as bars
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    total = times * source.stat().st_size if source is not None and source.is_file() else None
-    bar = bars.Progress(
-        bars.TextColumn("{task.description}"),
-        bars.BarColumn(),
-        bars.DownloadColumn(),
-        bars.TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with bar:
-        task = bar.add_task("coding", total=total)
-        yield lambda n_bytes: bar.update(task, completed=n_bytes)

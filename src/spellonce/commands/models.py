@@ -127,7 +127,9 @@ def recipes(
 def evaluate(
     run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run folder.")] = None,
     model: ModelOption = None,
-    split: Annotated[str, typer.Option(help="valid or test, of the run's own data.")] = "valid",
+    split: Annotated[
+        str | None, typer.Option(help="valid (the default) or test, of the run's own data.")
+    ] = None,
     text: Annotated[Path | None, typer.Option(metavar="FILE", help="Any text instead.")] = None,
     segmentations: Annotated[
         int,
@@ -147,22 +149,14 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Bits per character of a text, in all and by frequency of the word."""
-    if split not in ("train", "valid", "test"):
-        raise ConfigError(f"--split must be valid or test, not {split!r}")
-    loaded = load_model(run or model, device)
-    from spellonce.adaptive import Learning
-
-    learning = Learning(cache, dynamic, renormalise, reset)
-    if text is None:
-        from spellonce.evaluations import evaluate_and_store
-
-        assert loaded.folder is not None
-        result = evaluate_and_store(loaded, loaded.folder.path, split, learning)
-    else:
-        result = loaded.evaluate(file_lines(text), "text", learning)
-    if segmentations:
-        lines = loaded.split_lines(split) if text is None else file_lines(text)
-        result["segmentations"] = loaded.segmentations(lines, n_tokens=segmentations)
+    if run and model:
+        raise ConfigError("name one run: as the argument, or with -m")
+    if text is not None and split is not None:
+        raise ConfigError("give a --split of the run's data or a --text, not both")
+    result = api.evaluate(
+        run or model, split or "valid", text=text, cache=cache, dynamic=dynamic,
+        renormalise=renormalise, reset=reset, segmentations=segmentations, device=device,
+    )  # fmt: skip
     if as_json:
         print_json(result)
         return
@@ -194,6 +188,12 @@ def score(
     characters: Annotated[
         bool, typer.Option("--characters", help="How the spelling of novel words adds up.")
     ] = False,
+    entropy: Annotated[
+        bool,
+        typer.Option(
+            "--entropy", help="How uncertain the model was before each token, and its rank (slow)."
+        ),
+    ] = False,
     cache: CacheOption = False,
     dynamic: DynamicOption = False,
     reset: ResetOption = False,
@@ -203,28 +203,31 @@ def score(
     from spellonce.surprisal import View, check_form, lines, page
 
     view, form = View(by, line_ends, first_word), check_form(form)  # type: ignore[arg-type]
-    if characters and (cache or dynamic or by != "token" or form == "html"):
-        raise ConfigError("--characters goes with tokens, as tsv or jsonl, of a static model")
+    if form == "html" and (view != View() or characters or entropy):
+        raise ConfigError(
+            "a page shows every token: leave --by, --line-ends, --first-word, --characters and "
+            "--entropy out"
+        )
     loaded = load_model(model, device)
     from spellonce.adaptive import Learning
 
     learning = Learning(cache=cache, dynamic=dynamic, reset=reset)
+    columns = [*view.columns, *["characters"] * characters, *["entropy", "rank"] * entropy]
     pages = []
     header = True
     for names, texts in _named_texts(files or []):
-        found = loaded.score_texts(texts, learning, apart=apart, context=context)
-        for name, text, scores in zip(names, texts, found, strict=True):
-            if form == "html":
-                pages.append((name or "standard input", text, scores))
-                continue
-            rows = view.rows(scores)
-            if characters:
-                spelled = loaded.spelled_bits(text, apart=apart, context=context)
-                rows = [row | {"characters": spelled.get(i, [])} for i, row in enumerate(rows)]
-            columns = view.columns + ["characters"] * characters
-            if len(files or []) > 1:
-                rows, columns = [row | {"file": name} for row in rows], [*columns, "file"]
-            write(lines(rows, form, columns, header=header))
+        if form == "html":
+            found = loaded.score_texts(texts, learning, apart=apart, context=context)
+            labels = [name or "standard input" for name in names]
+            pages += list(zip(labels, texts, found, strict=True))
+            continue
+        tables = loaded.surprisal(
+            texts, view, learning, apart=apart, context=context, characters=characters,
+            entropy=entropy,
+        )  # fmt: skip
+        for name, rows in zip(names, tables, strict=True):
+            more = {"file": name} if len(files or []) > 1 else {}
+            write(lines([row | more for row in rows], form, [*columns, *more], header=header))
             header = False
     if form == "html":
         write([page(pages)])

@@ -67,27 +67,11 @@ def data_get(
     as_json: JsonOption = False,
 ) -> None:
     """Fetch a data set into the user's cache folder, where --dataset finds it."""
-    from rich import progress as bars
-    from rich.console import Console
-
     from spellonce import registry
+    from spellonce.show import byte_bar
 
-    console = Console(stderr=True)
-    bar = bars.Progress(
-        bars.TextColumn("{task.description}"),
-        bars.BarColumn(),
-        bars.DownloadColumn(),
-        bars.TransferSpeedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with bar:
-        task = bar.add_task(name, total=None)
-        got = registry.get(
-            name, url=url, sha256=sha256,
-            progress=lambda n_bytes, total: bar.update(task, completed=n_bytes, total=total),
-        )  # fmt: skip
+    with byte_bar(name) as progress:
+        got = registry.get(name, url=url, sha256=sha256, progress=progress)
     if as_json:
         row = {key: getattr(got, key) for key in ("name", "was_there", "url", "sha256", "checked")}
         print_json(row | {"folder": str(got.folder)})
@@ -124,11 +108,13 @@ def compare(
         plots.check(plot)
     from spellonce.adaptive import Learning
     from spellonce.comparison import compare as compare_runs
+    from spellonce.model import find_run
     from spellonce.show import comparison_table, status_line, system_names
 
     learning = Learning(cache=cache, dynamic=dynamic)
     with status_line() as status:
-        result = compare_runs(runs, split, device=device, learning=learning, status=status)
+        found = [find_run(str(run)) for run in runs]
+        result = compare_runs(found, split, device=device, learning=learning, status=status)
     if plot is not None:
         plots.draw_comparison(result, system_names(result), plot)
     if as_json:
@@ -163,7 +149,8 @@ def tune(
     width = max(len(row["what"]) for row in result["tried"])
     for row in result["tried"]:
         typer.echo(f"{row['what']:{width}}  {row['bpc']:.4f} bpc")
-    typer.echo(f"stored in {run}: give eval, score or compare --cache, --dynamic or both")
+    options = "--cache" if result["adaptive"]["dynamic"] is None else "--cache, --dynamic or both"
+    typer.echo(f"stored in {run}: give eval, score, compare, sample or compress {options}")
 
 
 @app.command()

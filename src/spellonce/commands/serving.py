@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import socket
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spellonce.commands.shared import DeviceOption, ModelOption, app, load_model
+from spellonce.commands.shared import DeviceOption, ModelOption, app
 from spellonce.errors import ConfigError, SpellOnceError
+
+if TYPE_CHECKING:
+    from spellonce.web.views import Views
 
 
 @app.command()
@@ -16,25 +20,55 @@ def serve(
     host: Annotated[str, typer.Option(help="Where to listen; 127.0.0.1: this machine only.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
     device: DeviceOption = "cpu",
 ) -> None:
     """Open a page to read, write, spell and explore with a model."""
     try:
         import uvicorn
 
-        from spellonce.web.app import create_app
+        from spellonce.web.app import LOCAL, Loading, create_app
     except ImportError as error:
         raise ConfigError(
             f"the page needs {error.name}, which is not installed: pip install 'spellonce[web]'"
         ) from None
-    served = create_app(load_model(model, device))
-    settings = uvicorn.Config(
-        served, host=host, port=port, log_level="warning", server_header=False,
-        timeout_graceful_shutdown=3, access_log=False,
-    )  # fmt: skip
-    typer.echo(f"http://{host}:{port}  (Ctrl-C ends it)")
+
+    def load() -> Views:
+        from spellonce.commands.shared import load_model
+        from spellonce.web.views import Views
+
+        return Views(load_model(model, device))
+
+    is_six = ":" in host
     try:
-        uvicorn.Server(settings).run()
-    except SystemExit:  # what uvicorn does where it cannot listen
-        raise SpellOnceError(f"cannot listen on {host}:{port}: try another --port") from None
+        listening = socket.create_server(
+            (host, port), family=socket.AF_INET6 if is_six else socket.AF_INET
+        )
+    except OSError as error:
+        raise SpellOnceError(
+            f"cannot listen on {host}:{port} ({error.strerror or error}): try another --port"
+        ) from error
+    with listening:
+        loading = Loading(load)
+        served = create_app(loading, hosts=LOCAL if host in LOCAL else ())
+        server = uvicorn.Server(
+            uvicorn.Config(
+                served, log_level="warning", server_header=False, access_log=False,
+                timeout_graceful_shutdown=3,
+            )
+        )  # fmt: skip
+        failed: list[BaseException] = []
+
+        def give_up(error: BaseException) -> None:
+            failed.append(error)
+            server.should_exit = True
+
+        loading.on_failure(give_up)
+        place = f"[{host}]" if is_six else host
+        typer.echo(f"http://{place}:{listening.getsockname()[1]}  (Ctrl-C ends it)")
+        try:
+            server.run(sockets=[listening])
+        except KeyboardInterrupt:  # uvicorn has shut down, and tells the signal again
+            return
+    if failed:
+        raise failed[0]

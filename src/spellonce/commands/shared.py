@@ -30,7 +30,8 @@ app = typer.Typer(
 )
 
 ModelOption = Annotated[
-    str | None, typer.Option("-m", "--model", metavar="RUN", help="A folder that `train` wrote.")
+    str | None,
+    typer.Option("-m", "--model", metavar="RUN", help="A folder that `train` wrote, or a Hub id."),
 ]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, …")]
 MAX_SEED = 2**63 - 1

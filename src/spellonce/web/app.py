@@ -1,35 +1,42 @@
 """The server: a page and `/api/v1`, with limits on everything that a request can ask for.
 
-One request at a time has the model, some may wait, and the others are told to come again (429).
-Work is done in a thread, so that `/healthz` answers meanwhile; whoever writes a text stops when
-nobody listens any more.
+The page is there at once; the model is loaded meanwhile. One request at a time has the model, some
+may wait, and the others are told to come again (429). Work is done in a thread, so that `/healthz`
+answers meanwhile; whoever waits or writes a text stops when nobody listens any more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import csv
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from spellonce import __version__
 from spellonce.errors import SpellOnceError
-from spellonce.model import Model
-from spellonce.web.views import Views
-from spellonce.wugs import Constraints
+
+if TYPE_CHECKING:
+    from spellonce.web.views import Views
 
 STATIC = Path(__file__).parent / "static"
 RESULTS = (Path(__file__).parent / "results", Path(__file__).parents[3] / "docs" / "results")
 """Where tables and pictures are: in an installed package, or in a clone."""
+LOCAL = ("127.0.0.1", "localhost", "::1", "testserver")
+"""Names by which this machine is asked; others are refused where it listens to itself alone."""
 _T = TypeVar("_T")
 _HEADERS = {
     "Content-Security-Policy": (
@@ -39,6 +46,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-cache",
 }
 
 
@@ -57,14 +65,19 @@ class Limits:
     waiting: int = 8
     """Requests that may wait for the model."""
     seconds: float = 30.0
-    """How long they may."""
+    """How long they may,"""
+    work: float = 10.0
+    """and how long words are looked for."""
 
 
 LIMITS = Limits()
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+# --- what can be asked --------------------------------------------------------------------------
+
+
+class _Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     @field_validator("*")
     @classmethod
@@ -81,17 +94,17 @@ class _Request(BaseModel):
 
 Text = Annotated[str, Field(max_length=LIMITS.text)]
 Seed = Annotated[int, Field(ge=0, le=2**53)]
-Temperature = Annotated[float, Field(ge=0.0, le=5.0, allow_inf_nan=False)]
+Temperature = Annotated[float, Field(ge=0.0, le=5.0, allow_inf_nan=False, strict=False)]
 
 
-class ScoreRequest(_Request):
+class ScoreRequest(_Asked):
     """A text to be scored."""
 
     text: Text
     cache: bool = False
 
 
-class SampleRequest(_Request):
+class SampleRequest(_Asked):
     """A text to be continued."""
 
     prompt: Text = ""
@@ -101,14 +114,18 @@ class SampleRequest(_Request):
     cache: bool = False
 
 
-class AlternativesRequest(_Request):
-    """A place in a text."""
+class AlternativesRequest(_Asked):
+    """A place in a text that was written: its prompt, and the tokens that came before the place."""
 
-    context: Text = ""
+    prompt: Text = ""
+    tokens: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
+        default=[], max_length=LIMITS.tokens
+    )
+    cache: bool = False
 
 
-class SpellRequest(_Request):
-    """Words to be made up."""
+class SpellRequest(_Asked):
+    """Words to be made up: like some words, or for a place in a text, one of the two."""
 
     like: list[Annotated[str, Field(max_length=100)]] = Field(default=[], max_length=20)
     context: Annotated[str, Field(max_length=2000)] | None = None
@@ -123,67 +140,132 @@ class SpellRequest(_Request):
     letters: str = Field("", max_length=500)
     min_distance: int = Field(0, ge=0, le=10)
 
-    def constraints(self) -> Constraints:
-        """What of it restricts words."""
-        return Constraints(
-            self.novel_only, self.min_length, self.max_length, self.prefix, self.suffix,
-            self.letters, min_distance=self.min_distance,
-        )  # fmt: skip
+
+# --- whose turn it is ---------------------------------------------------------------------------
+
+
+class Listener:
+    """Knows when whoever asked has gone."""
+
+    def __init__(self, request: Request) -> None:
+        self.gone = threading.Event()
+        self._task = asyncio.create_task(self._watch(request))
+
+    async def _watch(self, request: Request) -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        self.gone.set()
+
+    @property
+    def task(self) -> asyncio.Task[None]:
+        """Done when nobody listens."""
+        return self._task
+
+    def close(self) -> None:
+        """Listens no longer itself."""
+        self._task.cancel()
 
 
 class Turns:
     """Who may use the model."""
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+        self.limits = limits
         self._lock = asyncio.Lock()
         self._waiting = 0
 
-    async def __aenter__(self) -> None:
-        if self._waiting >= self._limits.waiting:
-            raise HTTPException(
-                429, "too many are waiting for the model: try again", {"Retry-After": "2"}
-            )
+    async def take(self, listener: Listener) -> None:
+        """Waits for the turn; refuses if too many do, if it takes too long, or nobody listens."""
+        if self._waiting >= self.limits.waiting:
+            raise _busy("too many are waiting for the model", 2)
         self._waiting += 1
+        mine = asyncio.create_task(self._lock.acquire())
         try:
-            await asyncio.wait_for(self._lock.acquire(), self._limits.seconds)
-        except TimeoutError:
-            raise HTTPException(429, "the model is busy: try again", {"Retry-After": "5"}) from None
+            await asyncio.wait(
+                {mine, listener.task}, timeout=self.limits.seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )  # fmt: skip
         finally:
             self._waiting -= 1
+            if not mine.done():
+                mine.cancel()
+        if not mine.done() or mine.cancelled():
+            raise _busy("the model is busy", 5)
+        if listener.gone.is_set():
+            self.release()
+            raise _busy("nobody listens", 1)
 
-    async def __aexit__(self, *_: object) -> None:
+    def release(self) -> None:
+        """Whoever is next may begin."""
         self._lock.release()
 
-    async def run(self, work: Callable[[], _T]) -> _T:
-        """Does work in a thread, when it is its turn."""
-        async with self:
-            return await _in_thread(work)
+    async def run(self, request: Request, work: Callable[[Callable[[], bool]], _T]) -> _T:
+        """Does work in a thread, when it is its turn. It is given a way to ask if it is wanted."""
+        listener = Listener(request)
+        try:
+            await self.take(listener)
+            end = time.monotonic() + self.limits.work
+            try:
+                return await in_thread(
+                    lambda: work(lambda: not listener.gone.is_set() and time.monotonic() < end)
+                )
+            finally:
+                self.release()
+        finally:
+            listener.close()
 
 
-async def _in_thread(work: Callable[[], _T]) -> _T:
+def _busy(why: str, seconds: int) -> HTTPException:
+    return HTTPException(429, f"{why}: try again", {"Retry-After": str(seconds)})
+
+
+async def in_thread(work: Callable[[], _T]) -> _T:
+    """Does work in a thread; what a user can cause is an answer and no failure."""
     try:
         return await run_in_threadpool(work)
     except SpellOnceError as error:
         raise HTTPException(422, str(error)) from error
 
 
-class LimitBody:
-    """Refuses requests that are too large, before they are read."""
+class _Released(StreamingResponse):
+    """A stream that calls back when it has ended, in whatever way."""
 
-    def __init__(self, app: ASGIApp, limit: int) -> None:
-        self._app, self._limit = app, limit
+    def __init__(self, content: AsyncIterator[str], ended: Callable[[], None], kind: str) -> None:
+        super().__init__(content, media_type=kind)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
+
+
+# --- around everything --------------------------------------------------------------------------
+
+
+class Guard:
+    """Headers for every answer; requests that are too large, or for somebody else, are refused."""
+
+    def __init__(self, app: ASGIApp, limit: int, hosts: tuple[str, ...]) -> None:
+        self._app, self._limit, self._hosts = app, limit, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        told = dict(scope["headers"]).get(b"content-length", b"0")
-        if not told.isdigit() or int(told) > self._limit:
-            await self._refuse(scope, receive, send)
-            return
+        headers = dict(scope["headers"])
+        begun = refused = False
         n_read = 0
-        refused = False
+
+        async def dressed(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                given = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    given.setdefault(name, value)
+            await send(message)
 
         async def counted() -> Message:
             nonlocal n_read, refused
@@ -194,38 +276,63 @@ class LimitBody:
                 return {"type": "http.disconnect"}
             return message
 
-        async def guarded(message: Message) -> None:
+        async def unless_refused(message: Message) -> None:
             if not refused:
-                await send(message)
+                await dressed(message)
 
-        await self._app(scope, counted, guarded)
-        if refused:
-            await self._refuse(scope, receive, send)
+        async def refuse(code: int, why: str) -> None:
+            await JSONResponse({"detail": why}, code)(scope, receive, dressed)
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = JSONResponse({"detail": f"a request has at most {self._limit:,} bytes"}, 413)
-        await answer(scope, receive, send)
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
+        if self._hosts and name.strip("[]") not in self._hosts:
+            await refuse(400, "this server is asked by another name than its own")
+            return
+        told = headers.get(b"content-length", b"0")
+        too_large = f"a request has at most {self._limit:,} bytes"
+        if not told.isdigit() or int(told) > self._limit:
+            await refuse(413, too_large)
+            return
+        await self._app(scope, counted, unless_refused)
+        if refused and not begun:
+            await refuse(413, too_large)
 
 
-def create_app(model: Model, limits: Limits = LIMITS) -> FastAPI:
-    """The server of one model."""
-    views = Views(model)
-    turns = Turns(limits)
+class Loading:
+    """The model, which is being loaded in a thread."""
+
+    def __init__(self, load: Callable[[], Views]) -> None:
+        self._future: Future[Views] = Future()
+        threading.Thread(target=self._load, args=[load], daemon=True).start()
+
+    def _load(self, load: Callable[[], Views]) -> None:
+        try:
+            self._future.set_result(load())
+        except BaseException as error:
+            self._future.set_exception(error)
+
+    async def views(self) -> Views:
+        """When it is there."""
+        return await asyncio.shield(asyncio.wrap_future(self._future))
+
+    def on_failure(self, told: Callable[[BaseException], None]) -> None:
+        """Calls back if it cannot be loaded."""
+
+        def done(future: Future[Views]) -> None:
+            error = future.exception()
+            if error is not None:
+                told(error)
+
+        self._future.add_done_callback(done)
+
+
+def create_app(load: Loading, limits: Limits = LIMITS, hosts: tuple[str, ...] = LOCAL) -> FastAPI:
+    """The server of one model. `hosts`: the only names it answers to; none: any."""
     app = FastAPI(
         title="spellonce", version=__version__, docs_url=None, redoc_url=None,
         description="A two-level open-vocabulary language model: read, write, spell, explore.",
     )  # fmt: skip
-
-    @app.middleware("http")
-    async def headers(
-        request: Request, call_next: Callable[[Request], Awaitable[Response]]
-    ) -> Response:
-        response = await call_next(request)
-        for name, value in _HEADERS.items():
-            response.headers.setdefault(name, value)
-        return response
-
-    app.add_middleware(LimitBody, limit=limits.body)
+    app.add_middleware(Guard, limit=limits.body, hosts=hosts)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -234,7 +341,8 @@ def create_app(model: Model, limits: Limits = LIMITS) -> FastAPI:
         return JSONResponse({"detail": f"{where}: {first['msg']}" if where else first["msg"]}, 422)
 
     _add_pages(app)
-    _add_api(app, views, turns)
+    _add_model(app, load, Turns(limits))
+    _add_results(app)
     return app
 
 
@@ -255,95 +363,160 @@ def _add_pages(app: FastAPI) -> None:
         return {"status": "ok"}
 
 
-def _add_api(app: FastAPI, views: Views, turns: Turns) -> None:
-    busy: dict[int | str, dict[str, Any]] = {
-        422: {"description": "Something in the request cannot be."},
-        429: {"description": "The model is busy: try again."},
+_TOLD: dict[str, Any] = {
+    "content": {
+        "application/json": {
+            "schema": {"type": "object", "properties": {"detail": {"type": "string"}}}
+        }
     }
+}
+_GET: dict[int | str, dict[str, Any]] = {
+    400: {"description": "The request cannot be read.", **_TOLD},
+    422: {"description": "Something in the request cannot be.", **_TOLD},
+    429: {"description": "The model is busy: try again.", **_TOLD},
+}
+_POST = _GET | {413: {"description": "The request is too large.", **_TOLD}}
+_NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "There is none.", **_TOLD}}
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _add_model(app: FastAPI, load: Loading, turns: Turns) -> None:
+    async def answer(
+        request: Request, work: Callable[[Views, Callable[[], bool]], Any]
+    ) -> Response:
+        """What work gives, as JSON, which is made in the thread too."""
+        views = await load.views()
+        body = await turns.run(request, lambda wanted: _json(work(views, wanted)))
+        return Response(body, media_type="application/json")
 
     @app.get("/api/v1/model")
     async def about() -> dict[str, Any]:
         """What the model is."""
-        return await _in_thread(views.about)
+        return await in_thread((await load.views()).about)
 
-    @app.post("/api/v1/score", responses=busy)
-    async def score(asked: ScoreRequest) -> dict[str, Any]:
+    @app.post("/api/v1/score", responses=_POST)
+    async def score(asked: ScoreRequest, request: Request) -> Response:
         """Bits of every token of a text; with a cache, beside those without."""
-        return await turns.run(lambda: views.score(asked.text, cache=asked.cache))
+        return await answer(request, lambda views, _: views.score(asked.text, cache=asked.cache))
 
-    @app.post("/api/v1/sample", responses=busy, response_class=StreamingResponse)
+    @app.post(
+        "/api/v1/sample",
+        responses=_POST | {200: {"content": {"application/x-ndjson": {}}}},
+        response_class=StreamingResponse,
+    )
     async def sample(asked: SampleRequest, request: Request) -> StreamingResponse:
         """A text that continues the prompt, a line of JSON for each token as it is written."""
-        await turns.__aenter__()
+        views = await load.views()
+        listener = Listener(request)
         try:
-            tokens = await _in_thread(
-                lambda: views.write(
-                    asked.prompt, asked.n, asked.temperature, asked.seed, cache=asked.cache
-                )
-            )
-            first = await _in_thread(lambda: next(tokens, None))
+            await turns.take(listener)
         except BaseException:
-            await turns.__aexit__()
+            listener.close()
+            raise
+
+        def ended() -> None:
+            listener.close()
+            turns.release()
+
+        try:
+            tokens: Iterator[dict[str, Any]] = views.write(
+                asked.prompt, asked.n, asked.temperature, asked.seed, cache=asked.cache
+            )
+            first = await in_thread(lambda: next(tokens, None))
+        except BaseException:
+            ended()
             raise
 
         async def stream() -> AsyncIterator[str]:
-            try:
-                token = first
-                while token is not None and not await request.is_disconnected():
-                    yield json.dumps(token) + "\n"
-                    token = await run_in_threadpool(lambda: next(tokens, None))
-            finally:
-                await turns.__aexit__()
+            token = first
+            while token is not None and not listener.gone.is_set():
+                yield json.dumps(token) + "\n"
+                token = await run_in_threadpool(lambda: next(tokens, None))
 
-        return StreamingResponse(stream(), media_type="application/x-ndjson")
+        return _Released(stream(), ended, "application/x-ndjson")
 
-    @app.post("/api/v1/alternatives", responses=busy)
-    async def alternatives(asked: AlternativesRequest) -> dict[str, Any]:
-        """What else might come after a text."""
-        return await turns.run(lambda: views.alternatives(asked.context))
+    @app.post("/api/v1/alternatives", responses=_POST)
+    async def alternatives(asked: AlternativesRequest, request: Request) -> Response:
+        """What else might have come at a place in a text that was written."""
+        return await answer(
+            request,
+            lambda views, _: views.alternatives(asked.prompt, asked.tokens, cache=asked.cache),
+        )
 
-    @app.post("/api/v1/spell", responses=busy)
-    async def spell(asked: SpellRequest) -> dict[str, Any]:
+    @app.post("/api/v1/spell", responses=_POST)
+    async def spell(asked: SpellRequest, request: Request) -> Response:
         """Words that look like others, or that fit a place."""
-        return await turns.run(
-            lambda: views.spell(
-                asked.like, asked.context, asked.n, asked.temperature, asked.seed,
-                asked.constraints(),
-            )
-        )  # fmt: skip
 
-    @app.get("/api/v1/neighbours", responses=busy)
+        def work(views: Views, wanted: Callable[[], bool]) -> dict[str, Any]:
+            from spellonce.wugs import Constraints
+
+            constraints = Constraints(
+                asked.novel_only, asked.min_length, asked.max_length, asked.prefix, asked.suffix,
+                asked.letters, min_distance=asked.min_distance,
+            )  # fmt: skip
+            return views.spell(
+                asked.like, asked.context, asked.n, asked.temperature, asked.seed, constraints,
+                wanted,
+            )  # fmt: skip
+
+        return await answer(request, work)
+
+    @app.get("/api/v1/neighbours", responses=_GET)
     async def neighbours(
+        request: Request,
         word: Annotated[str, Query(min_length=1, max_length=100)],
         n: Annotated[int, Query(ge=1, le=100)] = 12,
-    ) -> dict[str, Any]:
+    ) -> Response:
         """Lexemes that are used like a word, known or not, and where it is on the map."""
-        return await turns.run(lambda: views.neighbours(word, n))
+        return await answer(request, lambda views, _: views.neighbours(word, n))
 
-    @app.get("/api/v1/map", responses=busy)
-    async def lexicon_map() -> dict[str, Any]:
+    @app.get("/api/v1/map", responses=_GET)
+    async def lexicon_map(request: Request) -> Response:
         """Frequent lexemes in two dimensions."""
-        return await turns.run(lambda: views.map)
+        return await answer(request, lambda views, _: views.map)
 
     @app.get("/api/v1/training")
     async def training() -> dict[str, Any]:
         """The training curve of the run."""
-        return {"rows": await _in_thread(views.training)}
+        return {"rows": await in_thread((await load.views()).training)}
 
+
+def _add_results(app: FastAPI) -> None:
     @app.get("/api/v1/results")
     async def results() -> dict[str, Any]:
-        """Pictures of what was measured, by name."""
-        return {"figures": sorted(path.stem for path in _figures())}
+        """Pictures and tables of what was measured, by name."""
+        return {
+            "figures": [p.stem for p in _results("svg")],
+            "tables": [p.stem for p in _results("csv")],
+        }
 
-    @app.get("/api/v1/results/{name}", response_class=FileResponse)
-    async def result(name: str) -> FileResponse:
-        """One of them, as SVG."""
-        for path in _figures():
-            if path.stem == name:
-                return FileResponse(path, media_type="image/svg+xml")
-        raise HTTPException(404, "there is no such figure")
+    @app.get(
+        "/api/v1/results/figures/{name}",
+        response_class=FileResponse,
+        responses=_NOT_FOUND | {200: {"content": {"image/svg+xml": {}}}},
+    )
+    async def figure(name: str) -> FileResponse:
+        """One of the pictures, as SVG."""
+        return FileResponse(_result(name, "svg"), media_type="image/svg+xml")
+
+    @app.get("/api/v1/results/tables/{name}", responses=_NOT_FOUND)
+    async def table(name: str) -> dict[str, Any]:
+        """One of the tables."""
+        with _result(name, "csv").open(encoding="utf-8", newline="") as file:
+            columns, *rows = csv.reader(file)
+        return {"columns": columns, "rows": rows}
 
 
-def _figures() -> list[Path]:
+def _results(kind: str) -> list[Path]:
     folder = next((folder for folder in RESULTS if folder.is_dir()), None)
-    return [] if folder is None else sorted(folder.glob("*.svg"))
+    return [] if folder is None else sorted(folder.glob(f"*.{kind}"))
+
+
+def _result(name: str, kind: str) -> Path:
+    for path in _results(kind):
+        if path.stem == name:
+            return path
+    raise HTTPException(404, "there is no such result")

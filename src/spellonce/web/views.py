@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -16,14 +17,14 @@ from spellonce.generation import Generator
 from spellonce.lexicon import EOS_ID, N_SPECIAL, UNK_ID
 from spellonce.model import Model
 from spellonce.network import TRIES, Dice
-from spellonce.stepping import Stepper
-from spellonce.text import read, split_lines
 from spellonce.vectors import Vectors
 from spellonce.wugs import Constraints, draw_words
 
 ON_THE_MAP = 1500
 """Lexemes on the map, the most frequent."""
 ALTERNATIVES = 12
+SPELLED = 3000
+"""Characters of novel words, at most, whose bits are told one by one."""
 
 
 class Views:
@@ -32,6 +33,7 @@ class Views:
     def __init__(self, model: Model) -> None:
         self.model = model
         model.stepper()  # refuses what is no two-level model
+        self.generator = Generator(model.network, model.lexicon, model.format)
 
     @cached_property
     def vectors(self) -> Vectors:
@@ -68,7 +70,10 @@ class Views:
         model, ln2 = self.model, math.log(2)
         scores = model.score(text)
         rows = list(scores.rows())
-        spelled = model.spelled_bits(text)
+        novel = [i for i, row in enumerate(rows) if row["novel"]]
+        # Character by character is slow: no more of a long text than one would look at.
+        is_short = sum(len(scores.tokens[i]) for i in novel) <= SPELLED
+        spelled = model.spelled_bits(text) if is_short else {}
         for i, row in enumerate(rows):
             row["token"] = scores.tokens[i]
             row["characters"] = spelled.get(i)
@@ -78,14 +83,14 @@ class Views:
             "bpc": float(scores.bits.sum()) / n_chars, "cached": None,
         }  # fmt: skip
         if cache:
-            reading = read(split_lines(text), model.format)
+            tokens = model.tokens(text)
             reader = model.reader(Learning(cache=True))
-            piece = reader.read(reading.tokens)
+            piece = reader.read(tokens)
             for row, nats, share in zip(rows, piece.nats, piece.from_cache, strict=True):
                 row["bits_cached"], row["from_cache"] = float(nats) / ln2, float(share)
                 row["summoned"] = None
             if reader.memory is not None:
-                self._summoned(rows, reading.tokens, reader.memory.states)
+                self._summoned(rows, tokens, reader.memory.states)
             bits = float(piece.nats.sum()) / ln2
             found["cached"] = {"bits": bits, "bpc": bits / n_chars}
         return found
@@ -96,7 +101,7 @@ class Views:
         first = len(tokens) - len(states)
         places: dict[str, list[int]] = {}
         for i, token in enumerate(tokens):
-            here = [j for j in places.get(token, []) if j >= first]
+            here = [j for j in places.get(token, [])[-50:] if j >= first]
             if here and i >= first and rows[i]["from_cache"] > 0.05:
                 likeness = states[[j - first for j in here]] @ states[i - first]
                 rows[i]["summoned"] = here[int(likeness.argmax())]
@@ -108,31 +113,37 @@ class Views:
         self, prompt: str, n: int, temperature: float, seed: int, *, cache: bool
     ) -> Iterator[dict[str, Any]]:
         """Token by token: the text of each, and whether it was made up."""
-        model = self.model
-        generator = Generator(model.network, model.lexicon, model.format)
-        stepper = model.stepper(Learning(cache=cache))
-        for piece in generator.pieces(n, temperature, prompt.rstrip(" "), seed, stepper):
-            yield {"text": piece.text, "novel": piece.is_novel}
+        stepper = self.model.stepper(Learning(cache=cache))
+        for piece in self.generator.pieces(n, temperature, prompt.rstrip(" "), seed, stepper):
+            yield {"text": piece.text, "token": piece.token, "novel": piece.is_novel}
 
     @torch.no_grad()
-    def alternatives(self, context: str) -> dict[str, Any]:
-        """What else might have come after a text: lexemes, and spellings of the same state."""
+    def alternatives(self, prompt: str, tokens: list[str], *, cache: bool) -> dict[str, Any]:
+        """What else might have come after a prompt and tokens that were written.
+
+        Lexemes, and spellings of the same state.
+        """
         model = self.model
-        stepper: Stepper = model.stepper()
-        stepper.read(model.tokens(context.rstrip(" ")))
+        stepper = model.stepper(Learning(cache=cache))
+        stepper.read([*model.tokens(prompt.rstrip(" ")), *tokens])
         outlook = stepper.outlook()
         p = outlook.every()
-        order = np.argsort(-p, kind="stable")[: ALTERNATIVES + 2].tolist()
-        words = [
-            {"word": "↵" if i == EOS_ID else model.lexicon.types[i], "p": float(p[i])}
+        words = [*model.lexicon.types[: model.lexicon.n_lexemes], *outlook.words]
+        order = np.argsort(-p, kind="stable")[: ALTERNATIVES + 1].tolist()
+        likely = [
+            {"word": "↵" if i == EOS_ID else self.generator.bare(words[i]), "p": float(p[i])}
             for i in order
             if i != UNK_ID
         ]
         dice = Dice(1.0, torch.Generator(model.network.device).manual_seed(0))
         drawn = model.network.spell(model.lexicon, stepper.moment(), TRIES, dice, 30)
-        new = [w for w in dict.fromkeys(drawn) if w and model.lexicon.lexeme_id(w) == UNK_ID]
+        new = [
+            self.generator.bare(word)
+            for word in dict.fromkeys(drawn)
+            if self.generator.is_token(word) and outlook.place(word)[0] == UNK_ID
+        ]
         return {
-            "lexemes": words[:ALTERNATIVES], "p_novel": float(p[UNK_ID]),
+            "lexemes": likely[:ALTERNATIVES], "p_novel": float(p[UNK_ID]),
             "spellings": new[:ALTERNATIVES],
         }  # fmt: skip
 
@@ -146,13 +157,12 @@ class Views:
         temperature: float,
         seed: int,
         constraints: Constraints,
+        wanted_still: Callable[[], bool] = lambda: True,
     ) -> dict[str, Any]:
         """Made-up words, and why there are no more."""
-        model = self.model
-        generator = Generator(model.network, model.lexicon, model.format)
         found = draw_words(
-            generator, n, like=like, context=context, temperature=temperature, seed=seed,
-            constraints=constraints,
+            self.generator, n, like=like, context=context, temperature=temperature, seed=seed,
+            constraints=constraints, wanted_still=wanted_still,
         )  # fmt: skip
         return {
             "words": [{"word": wug.word, "bits": wug.bits} for wug in found.wugs],
@@ -168,7 +178,10 @@ class Views:
         x, y = self._place(vector)
         return {
             "word": word, "known": word in self.vectors, "x": x, "y": y,
-            "neighbours": [{"word": one.word, "cosine": one.cosine} for one in near],
+            "neighbours": [
+                {"word": one.word, "shown": self.generator.bare(one.word), "cosine": one.cosine}
+                for one in near
+            ],
         }  # fmt: skip
 
     @cached_property
@@ -199,8 +212,9 @@ class Views:
         words = list(self.vectors.words[:ON_THE_MAP])
         counts = self.model.lexicon.counts[N_SPECIAL : N_SPECIAL + len(words)]
         return {
-            "words": words, "x": np.round(places[:, 0], 4).tolist(),
-            "y": np.round(places[:, 1], 4).tolist(), "counts": counts.tolist(),
+            "words": words, "shown": [self.generator.bare(word) for word in words],
+            "x": np.round(places[:, 0], 4).tolist(), "y": np.round(places[:, 1], 4).tolist(),
+            "counts": counts.tolist(),
         }  # fmt: skip
 
     def training(self) -> list[dict[str, Any]]:
@@ -208,7 +222,10 @@ class Views:
         folder = self.model.folder
         if folder is None or not (folder / "log.jsonl").is_file():
             return []
-        with (folder / "log.jsonl").open(encoding="utf-8") as lines:
-            rows = [json.loads(line) for line in lines]
+        rows = []
+        for line in (folder / "log.jsonl").read_text("utf-8", "replace").split("\n"):
+            with suppress(ValueError):  # a line that is still being written
+                rows.append(json.loads(line))
         keys = ("step", "epoch", "train_bpc", "train_bpc_lm", "train_bpc_spell", "valid_bpc")
-        return [{key: row.get(key) for key in keys} for row in rows if "step" in row]
+        rows = [row for row in rows if isinstance(row, dict) and "step" in row]
+        return [{key: row.get(key) for key in keys} for row in rows]

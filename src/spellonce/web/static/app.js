@@ -14,8 +14,9 @@ function make(tag, { text, className, title, ...attributes } = {}, ...children) 
 }
 
 const bits = (value) => `${value.toFixed(value < 10 ? 2 : 1)} bits`;
-const shade = (element, value) =>
-  element.style.setProperty("background", `rgba(var(--hue), ${Math.min(Math.max(value, 0) / 20, 1) * 0.8})`);
+const shade = (element, value) => element.style.setProperty("--x", Math.min(Math.max(value, 0) / 20, 1));
+const number = (id) => $(id).valueAsNumber;
+const named = (text) => (text === "\n" ? "line end" : text.trim() || "white space");
 
 // --- asking ----------------------------------------------------------------------------------
 
@@ -114,8 +115,8 @@ function showRead(text, cache) {
     const token = make("span", {
       text: surface === "\n" ? "⏎\n" : surface,
       className: `token${row.novel ? " novel" : ""}`,
-      role: "listitem", tabindex: "0",
-      "aria-label": `${surface === "\n" ? "line end" : surface}: ${bits(own)}${row.novel ? ", novel" : ""}`,
+      role: "listitem", tabindex: i ? "-1" : "0",
+      "aria-label": `${named(surface)}: ${bits(own)}${row.novel ? ", novel" : ""}`,
     });
     shade(token, own);
     token.dataset.index = i;
@@ -173,6 +174,18 @@ for (const kind of ["mouseover", "focusin", "click"]) {
     if (index !== undefined) showDetail(Number(index));
   });
 }
+$("read-out").addEventListener("keydown", (event) => {
+  const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 10, ArrowUp: -10 }[event.key];
+  const index = event.target.dataset?.index;
+  if (step === undefined || index === undefined) return;
+  event.preventDefault();
+  const tokens = $("read-out").querySelectorAll(".token");
+  const to = tokens[Math.min(Math.max(Number(index) + step, 0), tokens.length - 1)];
+  event.target.tabIndex = -1;
+  to.tabIndex = 0;
+  to.focus();
+});
+$("read-form").addEventListener("submit", (event) => { event.preventDefault(); readNow(); });
 opened.read = () => { if (!readRows.length) readNow(); };
 
 // --- write -----------------------------------------------------------------------------------
@@ -183,14 +196,15 @@ async function write() {
   writing?.abort();
   const mine = (writing = new AbortController());
   const prompt = $("write-prompt").value.replace(/ +$/, "");
+  const cache = $("write-cache").checked;
   const out = $("write-out");
   out.replaceChildren(make("span", { className: "given", text: prompt }));
   $("write-stop").hidden = false;
-  let so_far = prompt;
+  const written = [];
   try {
     const response = await ask("sample", {
-      prompt, n: Number($("write-n").value), temperature: Number($("write-temperature").value),
-      seed: Number($("write-seed").value), cache: $("write-cache").checked,
+      prompt, n: number("write-n"), temperature: number("write-temperature"),
+      seed: number("write-seed"), cache,
     }, mine.signal);
     problem("");
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -201,28 +215,41 @@ async function write() {
       const lines = (rest + value).split("\n");
       rest = lines.pop();
       for (const line of lines) {
-        const token = JSON.parse(line);
-        const bare = token.text.replace(/^ /, "");
-        if (bare !== token.text) out.append(" ");
-        const element = make("button", {
-          text: bare, className: `token${token.novel ? " novel" : ""}`, type: "button",
-          "aria-label": bare === "\n" ? "line end" : `${bare}${token.novel ? ", made up" : ""}`,
-        });
-        const before = so_far;
-        element.addEventListener("click", () => alternatives(before, element));
-        out.append(element);
-        so_far += token.text;
+        const { text, token, novel } = JSON.parse(line);
+        const place = { prompt, tokens: [...written], cache };
+        written.push(token);
+        out.append(...writtenToken(text, novel, place));
       }
     }
   } catch (error) {
     if (error.name !== "AbortError") problem(error.message);
   } finally {
-    if (writing === mine) $("write-stop").hidden = true;
+    if (writing === mine) {
+      if (document.activeElement === $("write-stop")) $("write-form").querySelector(".main").focus();
+      $("write-stop").hidden = true;
+    }
   }
 }
 
-const askAlternatives = latest(async (signal, context) => {
-  const found = await (await ask("alternatives", { context }, signal)).json();
+// What a token that was written looks like: white space before it, a word to choose, a line break.
+function writtenToken(text, novel, place) {
+  const bare = text.replace(/^ /, "");
+  const element = make("span", {
+    text: bare === "\n" ? "⏎" : bare, className: `token${novel ? " novel" : ""}`,
+    role: "button", tabindex: "0", "aria-label": `${named(bare)}${novel ? ", made up" : ""}`,
+  });
+  const choose = () => alternatives(place, element);
+  element.addEventListener("click", choose);
+  element.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    choose();
+  });
+  return [text.slice(0, text.length - bare.length), element, bare === "\n" ? "\n" : ""];
+}
+
+const askAlternatives = latest(async (signal, place) => {
+  const found = await (await ask("alternatives", place, signal)).json();
   const words = make("ul", { className: "chips", "aria-label": "Likeliest words" });
   for (const { word, p } of found.lexemes) {
     words.append(make("li", { text: `${word} ` }, make("small", { text: `${(100 * p).toFixed(1)} %` })));
@@ -235,10 +262,10 @@ const askAlternatives = latest(async (signal, context) => {
   );
 });
 
-function alternatives(context, element) {
+function alternatives(place, element) {
   $("write-out").querySelectorAll(".chosen").forEach((other) => other.classList.remove("chosen"));
   element.classList.add("chosen");
-  askAlternatives(context.slice(-4000));
+  askAlternatives(place);
 }
 
 $("write-form").addEventListener("submit", (event) => { event.preventDefault(); write(); });
@@ -253,12 +280,12 @@ const spell = latest(async (signal) => {
   const context = $("spell-context").value.trim();
   if (!like.length === !context) throw new Error("Give words to resemble, or a sentence: one of the two.");
   const found = await (await ask("spell", {
-    like, context: context || null, n: Number($("spell-n").value),
-    temperature: Number($("spell-temperature").value), seed: Number($("spell-seed").value),
-    novel_only: $("spell-novel").checked, min_length: Number($("spell-min").value),
-    max_length: Number($("spell-max").value), prefix: $("spell-prefix").value,
+    like, context: context || null, n: number("spell-n"),
+    temperature: number("spell-temperature"), seed: number("spell-seed"),
+    novel_only: $("spell-novel").checked, min_length: number("spell-min"),
+    max_length: number("spell-max"), prefix: $("spell-prefix").value,
     suffix: $("spell-suffix").value, letters: $("spell-letters").value,
-    min_distance: Number($("spell-distance").value),
+    min_distance: number("spell-distance"),
   }, signal)).json();
   spelled = found.words;
   $("spell-out").replaceChildren(...spelled.map(({ word, bits: own }) =>
@@ -268,6 +295,10 @@ const spell = latest(async (signal) => {
 });
 
 $("spell-form").addEventListener("submit", (event) => { event.preventDefault(); spell(); });
+$("spell-form").addEventListener("invalid", (event) => {  // what is wrong is to be seen
+  const details = event.target.closest("details");
+  if (details) details.open = true;
+}, true);
 $("spell-copy").addEventListener("click", async () => {
   const text = spelled.map(({ word }) => word).join("\n");
   try {
@@ -292,27 +323,35 @@ let map = null;
 let view = { x: 0, y: 0, scale: 1 };
 let marked = null;
 
+let explored = false;
+
 opened.explore = async () => {
-  if (map) return drawMap();
-  try {
-    map = await (await ask("map")).json();
-    fitMap();
-    find();
-    showCurve((await (await ask("training")).json()).rows);
-    showFigures((await (await ask("results")).json()).figures);
-  } catch (error) {
-    problem(error.message);
+  if (explored) return drawMap();
+  explored = true;
+  const parts = [
+    async () => { map = await (await ask("map")).json(); fitMap(); await find(); },
+    async () => showCurve((await (await ask("training")).json()).rows),
+    async () => showResults(await (await ask("results")).json()),
+  ];
+  for (const part of parts) {
+    try {
+      await part();
+    } catch (error) {
+      explored = false;  // to be tried again
+      problem(error.message);
+    }
   }
 };
 
 function fitMap() {
+  if (!map) return;
   const spread = (values) => {
     const sorted = [...values].sort((a, b) => a - b);
     const at = (share) => sorted[Math.floor(share * (sorted.length - 1))];
     return [at(0.01), at(0.99)];
   };
   const [left, right] = spread(map.x), [low, high] = spread(map.y);
-  const { width, height } = $("map");
+  const { clientWidth: width, clientHeight: height } = $("map");
   view = {
     x: (left + right) / 2, y: (low + high) / 2,
     scale: Math.min(width / (right - left || 1), height / (high - low || 1)) * 0.9,
@@ -320,17 +359,22 @@ function fitMap() {
 }
 
 function drawMap() {
-  const canvas = $("map"), context = canvas.getContext("2d");
+  if (!map) return;
+  const canvas = $("map"), ratio = devicePixelRatio || 1;
+  const { clientWidth: width, clientHeight: height } = canvas;
+  if (!width) return;
+  canvas.width = width * ratio;
+  canvas.height = height * ratio;
+  const context = canvas.getContext("2d");
+  context.scale(ratio, ratio);
   const style = getComputedStyle(document.documentElement);
   const color = (name) => style.getPropertyValue(name).trim();
-  context.clearRect(0, 0, canvas.width, canvas.height);
   const taken = [];
-  const place = (x, y) => [
-    canvas.width / 2 + (x - view.x) * view.scale, canvas.height / 2 - (y - view.y) * view.scale];
-  const write = (word, x, y, size, ink, force = false) => {
+  const place = (x, y) => [width / 2 + (x - view.x) * view.scale, height / 2 - (y - view.y) * view.scale];
+  const put = (word, x, y, size, ink, force = false) => {
     context.font = `${size}px ${color("--sans") || "sans-serif"}`;
-    const width = context.measureText(word).width;
-    const box = [x - width / 2 - 2, y - size / 2 - 1, x + width / 2 + 2, y + size / 2 + 1];
+    const half = context.measureText(word).width / 2;
+    const box = [x - half - 2, y - size / 2 - 1, x + half + 2, y + size / 2 + 1];
     const free = force || !taken.some((o) => box[0] < o[2] && box[2] > o[0] && box[1] < o[3] && box[3] > o[1]);
     if (!free) return false;
     taken.push(box);
@@ -344,58 +388,77 @@ function drawMap() {
     const [x, y] = place(marked.x, marked.y);
     context.fillStyle = color("--accent");
     context.beginPath();
-    context.arc(x, y + 16, 5, 0, 7);
+    context.arc(x, y + 15, 4, 0, 7);
     context.fill();
-    write(marked.word, x, y, 20, color("--accent"), true);
+    put(marked.word, x, y, 18, color("--accent"), true);
   }
   const near = new Set((marked?.neighbours || []).map((one) => one.word));
   const order = map.words.map((word, i) => i).sort((a, b) => near.has(map.words[b]) - near.has(map.words[a]) || a - b);
   for (const i of order) {
     const [x, y] = place(map.x[i], map.y[i]);
-    if (x < 0 || y < 0 || x > canvas.width || y > canvas.height || map.words[i] === marked?.word) continue;
+    if (x < 0 || y < 0 || x > width || y > height || map.words[i] === marked?.word) continue;
     const is_near = near.has(map.words[i]);
-    if (!write(map.words[i], x, y, is_near ? 17 : 14, is_near ? color("--novel") : color("--dim"))) {
+    if (!put(map.shown[i], x, y, is_near ? 15 : 12, is_near ? color("--novel") : color("--dim"))) {
       context.fillStyle = color("--line");
       context.fillRect(x - 1, y - 1, 2, 2);
     }
   }
 }
 
-const find = latest(async (signal) => {
+const find = latest(async (signal, focus = false) => {
   const word = $("explore-word").value.trim();
   if (!word) return;
   marked = await (await ask(`neighbours?${new URLSearchParams({ word, n: 15 })}`, undefined, signal)).json();
   $("near-title").textContent = marked.known
     ? `Used like “${word}”` : `“${word}” is no known word; by its spelling it would be used like`;
   $("near").replaceChildren(...marked.neighbours.map((one) => {
-    const button = make("button", { text: one.word, type: "button" });
-    button.addEventListener("click", () => { $("explore-word").value = one.word; find(); });
+    const button = make("button", { text: one.shown, type: "button" });
+    button.addEventListener("click", () => { $("explore-word").value = one.word; find(true); });
     return make("li", {}, button, make("small", { text: ` ${one.cosine.toFixed(2)}` }));
   }));
+  if (focus) $("near-title").focus();
   view.x = marked.x;
   view.y = marked.y;
   drawMap();
 });
 
-$("explore-form").addEventListener("submit", (event) => { event.preventDefault(); find(); });
-$("map").addEventListener("wheel", (event) => {
-  if (!map) return;
-  event.preventDefault();
-  view.scale *= Math.exp(-event.deltaY / 500);
+function zoom(factor) {
+  view.scale *= factor;
   drawMap();
+}
+
+$("explore-form").addEventListener("submit", (event) => { event.preventDefault(); find(); });
+$("map-in").addEventListener("click", () => zoom(1.4));
+$("map-out").addEventListener("click", () => zoom(1 / 1.4));
+$("map-all").addEventListener("click", () => { fitMap(); drawMap(); });
+$("map").addEventListener("wheel", (event) => {
+  if (!event.ctrlKey) return;  // the page scrolls; with Ctrl, or two fingers, the map zooms
+  event.preventDefault();
+  zoom(Math.exp(-event.deltaY / 300));
 }, { passive: false });
+$("map").addEventListener("keydown", (event) => {
+  const step = 60 / view.scale;
+  const move = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, step], ArrowDown: [0, -step] }[event.key];
+  if (move) {
+    view.x += move[0];
+    view.y += move[1];
+    drawMap();
+  } else if ("+=-".includes(event.key)) zoom(event.key === "-" ? 1 / 1.4 : 1.4);
+  else return;
+  event.preventDefault();
+});
 let held = null;
 $("map").addEventListener("pointerdown", (event) => { held = event; $("map").setPointerCapture(event.pointerId); });
 $("map").addEventListener("pointermove", (event) => {
-  if (!held || !map) return;
-  const ratio = $("map").width / $("map").clientWidth;
-  view.x -= ((event.clientX - held.clientX) * ratio) / view.scale;
-  view.y += ((event.clientY - held.clientY) * ratio) / view.scale;
+  if (!held) return;
+  view.x -= (event.clientX - held.clientX) / view.scale;
+  view.y += (event.clientY - held.clientY) / view.scale;
   held = event;
   drawMap();
 });
 for (const kind of ["pointerup", "pointercancel"]) $("map").addEventListener(kind, () => { held = null; });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (map) drawMap(); });
+addEventListener("resize", drawMap);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawMap);
 
 function showCurve(rows) {
   const points = rows.filter((row) => row.train_bpc !== null).map((row) => [row.step, row.train_bpc]);
@@ -427,11 +490,32 @@ function showCurve(rows) {
   $("curve").replaceChildren(make("p", { text: "Bits per character on the training text, with dropout." }), svg);
 }
 
-function showFigures(names) {
-  $("figures").replaceChildren(...names.map((name) => make("figure", {},
-    make("img", { src: `/api/v1/results/${encodeURIComponent(name)}`, alt: `Figure ${name}`, loading: "lazy" }),
+function showResults({ figures, tables }) {
+  $("figures").replaceChildren(...figures.map((name) => make("figure", {},
+    make("img", { src: `/api/v1/results/figures/${encodeURIComponent(name)}`, alt: `Figure ${name}; its figures stand in the tables below`, loading: "lazy" }),
     make("figcaption", { text: name }))));
-  if (!names.length) $("figures").append(make("p", { text: "Nothing here." }));
+  if (!figures.length) $("figures").append(make("p", { text: "Nothing here." }));
+  $("tables").replaceChildren(...tables.map((name) => {
+    const box = make("div", { className: "table-box", tabindex: "0", role: "region", "aria-label": `Table ${name}` });
+    const details = make("details", {}, make("summary", { text: name }), box);
+    details.addEventListener("toggle", async () => {
+      if (!details.open || box.firstChild) return;
+      try {
+        showTable(box, await (await ask(`results/tables/${encodeURIComponent(name)}`)).json());
+      } catch (error) {
+        problem(error.message);
+      }
+    });
+    return details;
+  }));
+}
+
+function showTable(box, { columns, rows }) {
+  const line = (tag, cells, scope) => make("tr", {}, ...cells.map((text) => make(tag, scope ? { text, scope } : { text })));
+  const short = (text) => (/^-?\d+\.\d{4,}$/.test(text) ? Number(text).toFixed(3) : text);
+  box.replaceChildren(make("table", {},
+    make("thead", {}, line("th", columns, "col")),
+    make("tbody", {}, ...rows.map((row) => line("td", row.map(short))))));
 }
 
 // --- begin -----------------------------------------------------------------------------------
