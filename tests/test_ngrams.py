@@ -146,6 +146,36 @@ def test_a_word_left_out_is_counted_once_less(text: list[int], order: int) -> No
         assert -(-int(kinds[0, 0]) // 8) == max(following, default=0)
 
 
+@settings(max_examples=40, deadline=None)
+@given(text=texts, order=st.integers(1, 4), seed=st.integers(0, 99))
+def test_only_what_was_counted_is_left_out(text: list[int], order: int, seed: int) -> None:
+    model = count(np.array(text), V, order)
+    words = np.array([[w] for w in text if w >= 0])
+    before = np.full((model.reach, 1), -1)
+    some = np.random.default_rng(seed).random(words.shape) < 0.5
+    found = model.probabilities(words, before, left_out=some)
+    for chosen, left_out in ((some, True), (~some, False)):
+        p, kinds = model.probabilities(words, before, left_out=left_out)
+        np.testing.assert_array_equal(found[0][chosen], p[chosen])
+        np.testing.assert_array_equal(found[1][chosen], kinds[chosen])
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_what_is_given_is_never_predicted(order: int) -> None:
+    """Words between 0 and 0, of which the first is given: it counts as a context alone."""
+    words = [[1, 2], [1], [3, 2, 2], [2]]
+    text = np.array([x for word in words for x in (-1, 0, *word, 0)])
+    given = np.concatenate([[False], (text == 0)[1:] & (text == -1)[:-1]])
+    model = count(text, V, order, given)
+    plain = count(text, V, order)
+    assert model.distribution([0, 1])[0].sum() == pytest.approx(1, abs=1e-5)
+    before, without = (m.orders[0].counts for m in (plain, model))
+    assert (before - without).tolist() == [len(words), 0, 0, 0, 0]
+    if order > 1:
+        for shorter, longer in zip(plain.orders[1:], model.orders[1:], strict=True):
+            np.testing.assert_array_equal(shorter.counts, longer.counts)
+
+
 def test_it_survives_as_arrays_and_learns() -> None:
     rng = np.random.default_rng(0)
     text = np.cumsum(rng.integers(0, 2, 5000)) % 50

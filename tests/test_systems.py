@@ -321,6 +321,7 @@ def test_rails_do_not_touch_each_other(name: str) -> None:
             window = Window(
                 np.where(before < n, before, UNK_ID).astype(np.int64),
                 np.where(types < n, types, UNK_ID).astype(np.int64), novel, flat[novel], novel[:0],
+                np.zeros_like(types),
             )  # fmt: skip
             with torch.no_grad():
                 nats, state = network.window_nats(window, spellings, state, None)

@@ -76,9 +76,18 @@ def train(
     seconds = _seconds(budget)
     from spellonce import corpus, recipes, training
     from spellonce.preparation import Length, means_of, means_of_run
+    from spellonce.recipes import Means, Recipe
     from spellonce.runs import RunFolder
 
-    recipes.override(recipes.get(recipe or "small"), settings)  # what is wrong is said at once
+    run = RunFolder(Path(out))
+    goes_on = resume and run.started
+
+    def made(means: Means) -> Recipe:
+        if goes_on and recipe is None:
+            return recipes.override(recipes.from_json(run.read_config()["recipe"]), settings)
+        return recipes.override(recipes.get(recipe or "small", means), settings)
+
+    made(Means())  # what is wrong is said at once
     data = None
     if dataset is not None:
         data = corpus.find_dataset(dataset)
@@ -87,9 +96,7 @@ def train(
     length = Length(steps, seconds) if (steps, seconds) != (None, None) else None
     chosen = None
     if recipe is not None or settings:
-        run = RunFolder(Path(out))
-        means = means_of_run(run) if resume and run.started else means_of(data, length)
-        chosen = recipes.override(recipes.get(recipe or "small", means), settings)
+        chosen = made(means_of_run(run) if goes_on else means_of(data, length))
     return training.train(
         data, chosen, Path(out), seed=seed, length=length, resume=resume, force=force,
         device=device, threads=threads, tensorboard=tensorboard, reporter=reporter, started=started,
@@ -207,6 +214,10 @@ def reproduce(
     threads: int | None = None,
 ) -> list[Path]:
     """A table or figure of the paper; the files that were written."""
+    given = {
+        "budget": budget, "each": each, "steps": steps, "datasets": list(datasets), "size": size,
+        "systems": list(systems), "sizes": list(sizes), "seeds": seeds, "minutes": list(minutes),
+    }  # fmt: skip
     from spellonce.paper.experiments import Wish
     from spellonce.paper.experiments import reproduce as run_experiment
     from spellonce.progress import Silent
@@ -215,11 +226,23 @@ def reproduce(
         datasets=tuple(datasets), size=size, systems=tuple(systems), sizes=tuple(sizes),
         seeds=seeds, minutes=tuple(minutes), budget=_seconds(budget),
         each=_seconds(each), steps=steps,
-        command=f"spellonce.reproduce({experiment!r}, …)",
+        command=_called("spellonce.reproduce", experiment, str(out), given),
     )  # fmt: skip
     return run_experiment(
         experiment, wish, Path(out), device=device, threads=threads, reporter=Silent()
     )
+
+
+def _called(name: str, *arguments: Any) -> str:
+    """A call as one would write it; of the options, those that were given.
+
+    >>> _called("f", "a", {"b": 1, "c": None, "d": []})
+    "f('a', b=1)"
+    """
+    *positional, options = arguments
+    told = [repr(value) for value in positional]
+    told += [f"{key}={value!r}" for key, value in options.items() if value not in (None, [])]
+    return f"{name}({', '.join(told)})"
 
 
 def get_data(name: str) -> Path:

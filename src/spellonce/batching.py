@@ -38,6 +38,11 @@ class WindowConfig:
         for name in ("rails", "window", "window_max"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.window > self.window_max:
+            raise ConfigError(
+                f"window is {self.window}, and no window is longer than {self.window_max}: "
+                "set window_max too"
+            )
         if not 0 <= self.short_windows <= 1:
             raise ConfigError(f"short_windows must be between 0 and 1, got {self.short_windows}")
         if self.window_spread < 0:
@@ -58,6 +63,8 @@ class Window:
     """The type ids of those."""
     rare: NDArray[np.int64]
     """Places of the targets that are lexemes and are to be spelled all the same."""
+    in_text: NDArray[np.int64]
+    """Where in the whole text the targets are.  (T, B)"""
 
     @property
     def n_tokens(self) -> int:
@@ -116,6 +123,7 @@ class Rails:
             novel=novel,
             novel_types=flat[novel],
             rare=rare,
+            in_text=place,
         )
 
 

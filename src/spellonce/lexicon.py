@@ -116,7 +116,7 @@ class Spellings:
         >>> s.symbols.tolist(), s.offsets.tolist()
         ([3, 2], [0, 1, 2])
         """
-        lengths = self.lengths()[rows]
+        lengths = self.offsets[rows + 1] - self.offsets[rows]
         cut = None if self.cut is None else self.cut[rows]
         if limit is not None:
             cut = lengths > limit if cut is None else cut | (lengths > limit)

@@ -47,6 +47,8 @@ class NgramConfig:
         for name in ("order", "spelling_order", "max_tokens"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"ngrams.{name} must be at least 1, got {getattr(self, name)}")
+        if self.embeddings and self.order < 2:
+            raise ConfigError("ngrams.embeddings needs pairs of words: ngrams.order=2 or more")
         if not 0 <= self.complement <= 1:
             raise ConfigError(f"complement must be between 0 and 1, got {self.complement}")
 
@@ -95,9 +97,11 @@ def count_all(
     stream[begins] = -1  # no n-gram goes from one word into another; BOW and EOW are around each
     place = np.repeat(begins + 2 - (np.cumsum(lengths) - lengths), lengths)
     stream[place + np.arange(len(place))] = spellings.symbols
+    is_given = np.zeros(len(stream), dtype=bool)
+    is_given[begins + 1] = True  # BOW is where a spelling begins, and nothing that is spelled
     return Counted(
         ngrams.count(words, lexicon.n_lexemes, config.order),
-        ngrams.count(stream, len(lexicon.alphabet), config.spelling_order),
+        ngrams.count(stream, len(lexicon.alphabet), config.spelling_order, is_given),
     )
 
 
@@ -185,9 +189,14 @@ class TextMixture(_Gate):
         return torch.cat([history, ids])[len(ids) :]
 
     def window(
-        self, history: Tensor, inputs: Tensor, targets: Tensor, *, left_out: bool
+        self,
+        history: Tensor,
+        inputs: Tensor,
+        targets: Tensor,
+        *,
+        left_out: bool | NDArray[np.bool_],
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """(p, kind of context) of targets (T, B); `left_out`: they were counted, without each."""
+        """(p, kind of context) of targets (T, B); `left_out`: which were counted; without each."""
         before = self.remember(history, inputs[:1]).cpu().numpy()
         p, kinds = self.ngrams.probabilities(targets.cpu().numpy(), before, left_out=left_out)
         return p.ravel(), kinds.ravel()
@@ -228,9 +237,13 @@ class SpellingMixture(_Gate):
 def neighbour_vectors(model: Ngrams, width: int, generator: torch.Generator) -> Tensor:
     """A vector for each word, from the words that stand before and after it.  (V, D)
 
-    The left singular vectors of positive pointwise mutual information (Levy & Goldberg 2014), by
+    (Each pair counts as often as the bigrams of the model do: below the highest order, by how many
+    words stand before it.) The left singular vectors of positive pointwise mutual information
+    (Levy & Goldberg 2014), by
     randomised subspace iteration (Halko et al. 2011), as large as embeddings usually start.
     """
+    if model.reach == 0:  # a text of one word
+        return torch.zeros(model.n_words, width)
     n, pairs = model.n_words, model.orders[1]
     before, word = torch.from_numpy(pairs.keys // n), torch.from_numpy(pairs.keys % n)
     together = torch.from_numpy(pairs.counts).double()

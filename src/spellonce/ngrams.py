@@ -110,12 +110,12 @@ class Ngrams:
         return 1 + self.reach * _WEIGHTS
 
     def probabilities(
-        self, words: Words, before: Words, *, left_out: bool = False
+        self, words: Words, before: Words, *, left_out: bool | NDArray[np.bool_] = False
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """p of words (T, B) after words `before` (reach, B), −1 where there are none.
 
-        Also the kind of context that each was found in. `left_out`: the words were counted, and
-        what each of them added to the counts is taken away while it is looked at.
+        Also the kind of context that each was found in. `left_out`: the words, or some of them,
+        were counted, and what each added to the counts is taken away while it is looked at.
         """
         seen = np.concatenate([before, words])
         contexts, places = [np.zeros_like(words)], [words]
@@ -129,12 +129,10 @@ class Ngrams:
         p = np.full(words.shape, 1 / self.n_words)
         kinds = np.zeros(words.shape, dtype=np.int64)
         for n, order in enumerate(self.orders):
-            gone = np.zeros_like(words)
-            if left_out:  # below the highest order, it added something if nothing else did
-                gone += 1
-                if n < self.reach:
-                    longer = places[n + 1]
-                    gone -= (longer >= 0) & ~self.orders[n + 1].once[longer]
+            gone = np.broadcast_to(np.asarray(left_out), words.shape).astype(np.int64)
+            if n < self.reach and np.any(left_out):  # something is gone if nothing else was there
+                longer = places[n + 1]
+                gone[(longer >= 0) & ~self.orders[n + 1].once[longer]] = 0
             p, total = order.mix(p, contexts[n], places[n], gone)
             if n > 0:
                 kinds = np.where(total > 0, _kind(n, total), kinds)
@@ -199,8 +197,15 @@ class Ngrams:
         ))  # fmt: skip
 
 
-def count(words: NDArray[np.integer[Any]], n_words: int, order: int) -> Ngrams:
+def count(
+    words: NDArray[np.integer[Any]],
+    n_words: int,
+    order: int,
+    is_given: NDArray[np.bool_] | None = None,
+) -> Ngrams:
     """Counts the n-grams of a text up to an order; none of them goes across a −1.
+
+    `is_given`: words that only begin n-grams, right behind a −1, and are never predicted.
 
     >>> model = count(np.array([0] + [1, 2] * 9 + [1, 3]), n_words=4, order=2)
     >>> model.distribution([1])[0].round(2).tolist()
@@ -208,7 +213,8 @@ def count(words: NDArray[np.integer[Any]], n_words: int, order: int) -> Ngrams:
     """
     text = words.astype(np.int64)
     keys, places = np.arange(n_words), text  # places: of the n-gram that ends at each word
-    counts = np.bincount(text[text >= 0], minlength=n_words)
+    said = text >= 0 if is_given is None else (text >= 0) & ~is_given
+    counts = np.bincount(text[said], minlength=n_words)
     orders: list[Order] = []
     for n in range(1, order + 1):
         before, last = places[:-1], text[n:]
@@ -220,6 +226,8 @@ def count(words: NDArray[np.integer[Any]], n_words: int, order: int) -> Ngrams:
         adjusted = counts
         if len(whole):
             adjusted = _preceded(places, 1 + whole, first, len(keys))
+            if n == 1 and is_given is not None:
+                adjusted -= np.bincount(text[is_given], minlength=n_words)
         orders.append(_order(keys, counts, adjusted, n, n_words, orders))
         if not len(whole):
             break

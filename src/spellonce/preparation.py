@@ -50,7 +50,8 @@ def means_of(dataset: Dataset | None, length: Length | None) -> Means:
 def means_of_run(run: RunFolder) -> Means:
     """What a run began with."""
     config = run.read_config()
-    return Means(config["length"]["budget"], config["data"]["train_bytes"])
+    spans = config["data"]["splits"]["train"]["segments"]
+    return Means(config["length"]["budget"], sum(stop - start for _, start, stop in spans))
 
 
 def prepare(

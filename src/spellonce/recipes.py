@@ -314,7 +314,9 @@ def cpu(means: Means) -> Recipe:
     minutes = (means.seconds or 1800.0) / 60
     # At about 3,000 tokens a second, 5.5 bytes each.
     epochs = minutes * 60 * 3_000 / ((means.n_bytes or 10_000_000) / 5.5)
-    growth = min(max((minutes / 30) ** 0.25, 0.5), 2.0)
+    # A larger model for more time and for more text.
+    growth = (minutes / 30) ** 0.25 * ((means.n_bytes or 10_000_000) / 10_000_000) ** 0.1
+    growth = min(max(growth, 0.5), 2.0)
     drop = min(max(0.1 * (epochs / 3) ** 0.5, 0.05), 0.4)
     small = ablation(full_small(), "mixed")
     return replace(
@@ -383,6 +385,7 @@ def override(recipe: Recipe, settings: Sequence[str]) -> Recipe:
     >>> override(full(), ["vocab_size=none", "lm.n_hidden=7"]).lm.n_hidden
     7
     """
+    changes: dict[str, dict[str, Any]] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:
@@ -399,10 +402,11 @@ def override(recipe: Recipe, settings: Sequence[str]) -> Recipe:
             choices = " or ".join(f"{part}.{field}" for part, field in found)
             raise ConfigError(f"--set {name} could be {choices}: name it in full")
         part, field_name = found[0]
-        config = getattr(recipe, part)
-        value = parse(name, text, typing.get_type_hints(type(config))[field_name])
-        recipe = replace(recipe, **{part: replace(config, **{field_name: value})})
-    return recipe
+        kinds = typing.get_type_hints(type(getattr(recipe, part)))
+        changes.setdefault(part, {})[field_name] = parse(name, text, kinds[field_name])
+    # All at once: some go together.
+    parts = {part: replace(getattr(recipe, part), **own) for part, own in changes.items()}
+    return replace(recipe, **parts)
 
 
 def _unknown_field(recipe: Recipe, name: str) -> str:

@@ -215,19 +215,23 @@ class LexemeTable(nn.Module):
         if not self.n_tails:
             return sum_of_nats(hidden, self.weights[0], head_bias, targets, share)
         members = [member for member in self._members(targets) if member[0] > 0]
-        in_head = targets.clone()
-        for tail, place, _ in members:
-            in_head[place] = self.bounds[1] + tail - 1
+        bounds = torch.tensor(self.bounds[1:], device=targets.device)
+        part = torch.bucketize(targets, bounds, right=True)
+        in_head = torch.where(part > 0, self.bounds[1] + part - 1, targets)
         total, nats = sum_of_nats(hidden, self.weights[0], head_bias, in_head, share)
-        nats = nats.clone()
-        for tail, place, target in members:
-            part, part_nats = sum_of_nats(
-                hidden[place], self.weights[tail], self.biases[tail], target,
-                None if share is None else share[place],
-            )  # fmt: skip
-            total = total + part
-            nats[place] += part_nats
-        return total, nats
+        if not members:
+            return total, nats
+        # The rows of all tails at once: the gradient of each pick is as large as what it is from.
+        places = torch.cat([place for _, place, _ in members])
+        sizes = [len(place) for _, place, _ in members]
+        rows = hidden.index_select(0, places).split(sizes)
+        shares = [None] * len(members) if share is None else share[places].split(sizes)
+        found = [
+            sum_of_nats(own, self.weights[tail], self.biases[tail], target, its_share)
+            for (tail, _, target), own, its_share in zip(members, rows, shares, strict=True)
+        ]
+        total = torch.stack([total, *(sum_ for sum_, _ in found)]).sum()
+        return total, nats.index_add(0, places, torch.cat([each for _, each in found]))
 
     def head_log_probs(self, hidden: Tensor, banned: tuple[int, ...] = ()) -> Tensor:
         """log p(· | h) over the lexemes of the head, then over the tails.  (N, D) → (N, …)"""

@@ -145,7 +145,8 @@ class Trainer:
         if nats.aside is not None:
             loss = loss + nats.aside
         loss = loss / window.n_tokens
-        loss = loss + nats.hidden.activation_penalty(objective.alpha, objective.beta)
+        if objective.alpha or objective.beta:
+            loss = loss + nats.hidden.activation_penalty(objective.alpha, objective.beta)
         if objective.nuclear_norm and not objective.proximal:
             loss = loss + objective.nuclear_norm / self.n_tokens * self._speller_norm()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -297,8 +297,8 @@ class _Training:
             if isinstance(trainer.network, TwoLevel):
                 scale = trainer.gradient_scale()
             self.run.write_model(trainer.parameters, arrays, scale)
+            ranks = [s.ranks() for s in trainer.network.spellers if isinstance(s, Speller)]
         cursor = trainer.cursor
-        spellers = [s for s in trainer.network.spellers if isinstance(s, Speller)]
         result = {
             "recipe": self.recipe.name,
             "steps": cursor.step,
@@ -309,7 +309,7 @@ class _Training:
             "tokens_per_second": round(cursor.tokens * self.tokens_per_id / max(seconds, 1e-9), 1),
             "valid_bpc": valid["bpc"],
             "valid": {k: v for k, v in figures(scores).items() if k != "bpc"},
-            "speller_ranks": [s.ranks() for s in spellers],
+            "speller_ranks": ranks,
             "averaged": trainer.averages.active,
             "peak_rss_mb": runtime.peak_rss_mb(),
             "seconds_in_all": round(time.monotonic() - self.started, 3),

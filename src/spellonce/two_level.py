@@ -188,7 +188,8 @@ class TwoLevel(Network):
         if self.mixture is None:
             lm_nats, aside = self.lm.table.nats(h, targets.flatten())[0], None  # (3)
         else:
-            counted = self.mixture.window(before[0], inputs, targets, left_out=True)
+            was_counted = window.in_text < self.mixture.config.max_tokens
+            counted = self.mixture.window(before[0], inputs, targets, left_out=was_counted)
             lm_nats, aside = self._mixed_nats(self.mixture, h, targets.flatten(), *counted)
         places = np.concatenate([window.novel, window.rare])
         types = np.concatenate([window.novel_types, window.targets.ravel()[window.rare]])

@@ -191,11 +191,9 @@ def reproduce(
     if out is None:
         raise ConfigError("where to? give the results a folder: --out DIR")
     seconds, seconds_each = (None if t is None else parse_duration(t) for t in (budget, each))
-    from spellonce import plots
     from spellonce.paper import experiments
     from spellonce.show import TrainingDisplay
 
-    plots.check(Path("figure.svg"))
     wish = experiments.Wish(
         datasets=tuple(dataset or ()), size=size, systems=_names(systems),
         sizes=tuple(_whole_number("--vocabulary", n) for n in _names(vocabulary)), seeds=seeds,

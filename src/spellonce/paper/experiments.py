@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from spellonce import corpus, recipes
+from spellonce import corpus, plots, recipes
 from spellonce.adaptive import Learning
 from spellonce.errors import ConfigError, InterruptedTrainingError
 from spellonce.evaluations import evaluation_of
@@ -98,7 +98,8 @@ class Wish:
             raise ConfigError("--minutes are above 0 each")
         if self.seeds < 1:
             raise ConfigError(f"--seeds must be at least 1, got {self.seeds}")
-        object.__setattr__(self, "systems", tuple(dict.fromkeys(self.systems)))
+        for name in ("datasets", "systems", "sizes", "minutes"):
+            object.__setattr__(self, name, tuple(dict.fromkeys(getattr(self, name))))
         for system in self.systems:
             recipes.get(system)
 
@@ -113,11 +114,16 @@ class Wish:
         unheeded = [option for option, value in given.items() if value and option not in heeded]
         if unheeded:
             raise ConfigError(f"{name} has no use for {' and '.join(unheeded)}: leave it out")
+        if len(self.datasets) > 1 and name not in ("mwc", "adaptive"):
+            raise ConfigError(f"{name} is about one data set: leave the others out")
+        if len(self.sizes) > 1 and name == "mwc":
+            raise ConfigError("mwc is about one size of the vocabulary: leave the others out")
 
 
 _LENGTHS = ("--budget", "--each", "--steps")
-_OWN_LENGTHS = ("minutes", "types-tokens")
-"""Experiments whose trainings have lengths of their own, or that have none."""
+_OWN_LENGTHS = ("minutes", "adaptive", "types-tokens")
+"""Experiments that heed only some of them: trainings have lengths of their own, there are none, or
+most of the time is not training."""
 _HEEDED = {
     "table1": ("--systems", "--seeds"),
     "vocabulary": ("--systems", "--vocabulary"),
@@ -125,8 +131,8 @@ _HEEDED = {
     "samples": ("--vocabulary",),
     "asides": ("--systems",),
     "minutes": ("--systems", "--minutes"),
-    "adaptive": ("--systems",),
-    "types-tokens": (),
+    "adaptive": ("--systems", "--each", "--steps"),
+    "types-tokens": ("--budget",),
 }
 """Options that an experiment heeds, beside the length of trainings."""
 SEEDED = ("full", "no-reg", "pure-bpe")
@@ -191,10 +197,13 @@ def _mwc_settings(system: str, wish: Wish) -> tuple[str, ...]:
     """What the paper sets otherwise for the MWC: 60,000 lexemes or merges, a rarer factor (2)."""
     if wish.size != "paper" and not wish.sizes:
         return ()
-    size = _size_setting(system, (wish.sizes or (60_000,))[0])
-    has_lexicon_factor = system in ("full", "only-reg", "sep-reg", "1gram", "uncond")
-    rarer = wish.size == "paper" and has_lexicon_factor
-    return (size, "lexicon_interval=100") if rarer else (size,)
+    kind = SYSTEMS[recipes.get(system).system]
+    found: tuple[str, ...] = ()
+    if kind.sized_by is not None:
+        found += (_size_setting(system, (wish.sizes or (60_000,))[0]),)
+    if wish.size == "paper" and "objective.lexicon_interval" not in kind.unused:
+        found += ("lexicon_interval=100",)
+    return found
 
 
 def samples(wish: Wish) -> Experiment:
@@ -283,6 +292,9 @@ def minutes(wish: Wish) -> Experiment:
 def adaptive(wish: Wish) -> Experiment:
     """What learning while reading is worth: `cpu` on each data set, tuned on its dev."""
     datasets = wish.datasets or ("wikitext-2",)
+    for system in wish.systems:
+        if SYSTEMS[recipes.get(system).system].sized_by != "vocab_size":
+            raise ConfigError(f"{system} cannot learn while it reads: leave it out")
     jobs = [
         Job(f"{system}-{dataset}", system, dataset)
         for dataset in datasets
@@ -381,6 +393,7 @@ def reproduce(
     if name not in EXPERIMENTS:
         raise ConfigError(f"unknown experiment {name!r}: there are {', '.join(EXPERIMENTS)}")
     wish.check_used(name)
+    plots.check(Path("figure.svg"))
     experiment = EXPERIMENTS[name](wish)
     length = plan(experiment, wish)
     datasets = {job.dataset: corpus.find_dataset(job.dataset) for job in experiment.jobs}

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spellonce import plots
-from spellonce.paper.markdown import NOT_YET, difference, escape, number, plural, table
+from spellonce.paper.markdown import NOT_YET, escape, number, plural, table
 from spellonce.paper.outcomes import Outcome, Report, Row
 from spellonce.paper.report_figures import names_beside, note
 from spellonce.paper.report_text import NAMES, about, join
@@ -35,7 +35,7 @@ def adaptive(
     cells = [
         [
             escape(row["run"]), escape(row["mode"]), number(row["dev"]), number(row["test"]),
-            difference(row["test_gain"]), number(row["test_unseen"]),
+            number(row["test_gain"]), number(row["test_unseen"]),
             number(row["unseen_gain"], 0) + " %" if row["unseen_gain"] else "",
             number(row["tokens_per_second"], 0),
         ]
@@ -82,7 +82,7 @@ def _rows(outcome: Outcome, modes: Mapping[str, Mapping[str, Any]]) -> list[Row]
             row[f"{name}_unseen"] = _unseen(result)
         test, before = splits.get("test", {}), static.get("test", {})
         is_static = mode == "static" or not test or not before
-        row["test_gain"] = None if is_static else test["bpc"] - before["bpc"]
+        row["test_gain"] = None if is_static else before["bpc"] - test["bpc"]
         own, other = _unseen(test), _unseen(before)
         row["unseen_gain"] = None if is_static or not own or not other else 100 * (1 - own / other)
         row["tokens_per_second"] = test.get("tokens_per_second")

@@ -67,7 +67,12 @@ def about(outcomes: Sequence[Outcome], command: str, budget: float | None) -> li
 def unlike(outcomes: Sequence[Outcome]) -> str:
     """What is not the same in the paper."""
     same_data = {outcome.dataset for outcome in outcomes} == {"wikitext-2"}
-    what = "the same sizes or budget" if same_data else "the same data or budget"
+    is_small = any(outcome.recipe.endswith("-small") for outcome in outcomes)
+    what = "the same budget"
+    if not same_data:
+        what = "the same data or budget"
+    elif is_small:
+        what = "the same sizes or budget"
     return (
         "The published figures are those of models of the paper's size on the complete "
         f"WikiText-2, and are not of {what} as ours"
@@ -93,14 +98,20 @@ def signatures(outcomes: Iterable[Outcome]) -> list[str]:
     return ["## Signatures", block("\n".join(found))] if found else []
 
 
+def is_without_lexemes(outcome: Outcome) -> bool:
+    """Whether it reads characters or units."""
+    return outcome.system.startswith(("pure-", "hclm"))
+
+
 def run_row(outcome: Outcome) -> dict[str, Any]:
     """One run as a row of a table."""
     return {
         "name": outcome.name, "system": outcome.system, "recipe": outcome.recipe,
         "dataset": outcome.dataset, "seed": outcome.seed, "settings": " ".join(outcome.settings),
-        "lexemes": outcome.data.get("lexemes"), "units": outcome.data.get("units"),
+        "lexemes": None if is_without_lexemes(outcome) else outcome.data.get("lexemes"),
+        "units": outcome.data.get("units"),
         "train_tokens": outcome.data.get("train_tokens"),
-        **{key: outcome.train.get(key) for key in (*TRAINING, "peak_rss_mb")},
+        **{key: outcome.train.get(key) for key in TRAINING},
         **{
             f"{name}_{key}": outcome.figure(split, key)
             for split, name in NAMES.items()

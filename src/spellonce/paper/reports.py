@@ -109,8 +109,9 @@ def _table1_rows(found: Sequence[Entry]) -> list[Row]:
     missing = [name for name in ranks if name not in {entry.system for entry in found}]
     rows: list[dict[str, Any]] = []
     for entry in (*found, *(Entry(name, name, ()) for name in missing)):
-        paper = published.WIKITEXT_2.get(entry.system)
         first = entry.outcomes[0] if entry.outcomes else None
+        is_theirs = first is None or not first.settings
+        paper = published.WIKITEXT_2.get(entry.system) if is_theirs else None
         rows.append({
             "label": entry.label, "system": entry.system,
             "recipe": first and first.recipe, "settings": first and " ".join(first.settings),
@@ -213,6 +214,7 @@ def asides(
     parts = [
         "# Asides",
         *about(outcomes, command, budget),
+        f"{unlike(outcomes)}: compare orders and differences, not levels.",
         "## Bits per character",
         _bpc_table(rows),
         *gains,
