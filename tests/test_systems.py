@@ -728,7 +728,9 @@ def test_spellings_are_counted_word_by_word() -> None:
     stream: list[int] = []
     for word in lexicon.types[2:]:
         stream += [-1, 0, *lexicon.alphabet.encode(word).tolist(), 0]
-    expected = ngrams.count(np.array(stream), len(lexicon.alphabet), 3)
+    text = np.array(stream)
+    is_given = np.concatenate([[False], text[:-1] == -1])  # BOW
+    expected = ngrams.count(text, len(lexicon.alphabet), 3, is_given)
     for name, array in expected.arrays().items():
         np.testing.assert_array_equal(counted.spellings.arrays()[name], array)
     again = Counted.of_arrays(counted.arrays())
