@@ -86,8 +86,11 @@ def test_what_learns_nothing_is_the_static_model(name: str) -> None:
         np.testing.assert_allclose(piece.nats, piece.lm_nats + piece.spell_nats, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["full", "mixed", "uncond", "only-reg"])
-@pytest.mark.parametrize("kind", ADAPTATIONS)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, kind) for name in ("full", "mixed") for kind in ADAPTATIONS]
+    + [("uncond", "all"), ("only-reg", "all")],
+)
 @pytest.mark.parametrize("n_read", [0, 7, len(TEXT)])
 def test_all_that_may_come_adds_up(name: str, kind: str, n_read: int) -> None:
     """To one if renormalised; else but for what UNK spells of lexemes and remembered words.

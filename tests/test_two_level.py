@@ -236,6 +236,24 @@ def test_rare_lexemes_are_spelled_from_the_states_before_them() -> None:
     assert float(gap.detach()) > 0, "and they are learned from"
 
 
+def test_rare_lexemes_are_spelled_about_so_often_in_a_pass() -> None:
+    rng = np.random.default_rng(0)
+    types = rng.choice([1, 2, 3, 4, 5], 4000, p=[0.1, 0.4, 0.3, 0.15, 0.05]).astype(np.int32)
+    share = np.array([0.0, 0.0, 0.0, 0.1, 1.0, 0.5])
+    rails = Rails(types, 6, WindowConfig(rails=4, window=20, window_spread=0), 1, share)
+    seen, spelled = np.zeros(6), np.zeros(6)
+    for epoch in range(3):
+        for i in range(len(rails.cuts(epoch)) - 1):
+            window = rails.window(epoch, i)
+            flat = window.targets.ravel()
+            seen += np.bincount(flat, minlength=6)
+            spelled += np.bincount(flat[window.rare], minlength=6)
+            np.testing.assert_array_equal(rails.window(epoch, i).rare, window.rare)
+    found = spelled / np.maximum(seen, 1)
+    assert (found[[0, 1, 2]] == 0).all() and found[4] == 1
+    assert abs(found[3] - 0.1) < 0.02 and abs(found[5] - 0.5) < 0.07
+
+
 def test_lexemes_that_are_held_out_are_never_spelled() -> None:
     lexicon = make_lexicon()
     gone = set(np.flatnonzero(lexicon.unspelled(0.5)).tolist())

@@ -85,11 +85,11 @@ class Rails:
         n_lexemes: int,
         config: WindowConfig,
         seed: int,
-        is_rare: NDArray[np.bool_] | None = None,
+        rare: NDArray[np.float64] | None = None,
     ) -> None:
-        """`is_rare`: which lexemes are."""
+        """`rare`: of each lexeme, the share of its occurrences that are to be spelled."""
         n = len(type_ids)
-        self._is_rare = is_rare
+        self._rare = rare
         n_rails = max(1, min(config.rails, n // min(config.window, 10)))
         self._ids, self._n_lexemes, self._config, self._seed = type_ids, n_lexemes, config, seed
         self.n_rails = n_rails
@@ -114,9 +114,10 @@ class Rails:
         flat = types.ravel()
         novel = np.flatnonzero(flat >= self._n_lexemes)
         rare = novel[:0]
-        if self._is_rare is not None:
-            known = flat < self._n_lexemes
-            rare = np.flatnonzero(known & self._is_rare[np.where(known, flat, UNK_ID)])
+        if self._rare is not None:
+            share = self._rare[np.where(flat < self._n_lexemes, flat, UNK_ID)]
+            rng = np.random.default_rng([self._seed, 3, epoch, index])
+            rare = np.flatnonzero(rng.random(len(share)) < share)
         return Window(
             inputs=np.where(before < self._n_lexemes, before, UNK_ID).astype(np.int64),
             targets=np.where(types < self._n_lexemes, types, UNK_ID),

@@ -200,6 +200,7 @@ _NOT_TWO_LEVEL = (
     *_LEXICON_FACTOR,
     *_NORM,
     "objective.spell_rare",
+    "objective.spell_rare_times",
     "objective.unspelled",
 )
 _NOT_UNITS = (*_NOT_TWO_LEVEL, "objective.novel_max_length")

@@ -81,12 +81,16 @@ class Trainer:
         self.plan = plan
         self.n_tokens = len(type_ids)
         objective = recipe.objective
-        is_rare = None
+        rare = None
         if objective.spell_rare:
-            is_rare = lexicon.counts[: lexicon.n_lexemes] <= objective.spell_rare
-            is_rare &= ~lexicon.unspelled(objective.unspelled)
+            counts = lexicon.counts[: lexicon.n_lexemes]
+            is_rare = (counts <= objective.spell_rare) & ~lexicon.unspelled(objective.unspelled)
             is_rare[:N_SPECIAL] = False
-        self.rails = Rails(type_ids, network.n_ids, recipe.windows, seed, is_rare)
+            share = np.ones(len(counts))
+            if objective.spell_rare_times:
+                share = np.minimum(1, objective.spell_rare_times / np.maximum(counts, 1))
+            rare = np.where(is_rare, share, 0.0)
+        self.rails = Rails(type_ids, network.n_ids, recipe.windows, seed, rare)
         self.spellings = training_spellings(lexicon, objective.novel_max_length)
         self.sampler = LexiconSampler(
             lexicon, objective.lexicon_batch, objective.lexicon_max_length, seed,

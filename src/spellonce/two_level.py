@@ -63,6 +63,8 @@ class ObjectiveConfig:
     spell_rare: int = 0
     """Lexemes seen at most so often in training are spelled from their states too, as if they were
     novel: where a text has few novel words, factor (4) learns from these. Nothing is scored so."""
+    spell_rare_times: float = 0.0
+    """How often, about, each of them is spelled so in a pass through the text; 0: every time."""
     unspelled: float = 0.0
     """Share of lexemes that are never spelled in training, so that one can ask how they would be.
     Which ones follows from their spelling (`Lexicon.unspelled`)."""
@@ -81,7 +83,8 @@ class ObjectiveConfig:
         for name in ("lexicon_interval", "lexicon_batch", "novel_max_length"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("lexicon_max_length", "spell_rare", "nuclear_norm", "alpha", "beta"):
+        for name in ("lexicon_max_length", "spell_rare", "spell_rare_times", "nuclear_norm",
+                     "alpha", "beta"):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, got {getattr(self, name)}")
         if not 0 <= self.unspelled < 1:
