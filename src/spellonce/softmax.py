@@ -12,6 +12,7 @@ to the speller and to everyone else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, cast
 
@@ -224,8 +225,10 @@ class LexemeTable(nn.Module):
         # The rows of all tails at once: the gradient of each pick is as large as what it is from.
         places = torch.cat([place for _, place, _ in members])
         sizes = [len(place) for _, place, _ in members]
-        rows = hidden.index_select(0, places).split(sizes)
-        shares = [None] * len(members) if share is None else share[places].split(sizes)
+        rows = torch.split(hidden.index_select(0, places), sizes)
+        shares: Sequence[Tensor | None] = [None] * len(members)
+        if share is not None:
+            shares = torch.split(share[places], sizes)
         found = [
             sum_of_nats(own, self.weights[tail], self.biases[tail], target, its_share)
             for (tail, _, target), own, its_share in zip(members, rows, shares, strict=True)
