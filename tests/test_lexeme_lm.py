@@ -212,3 +212,19 @@ def test_a_peaked_softmax_stays_finite() -> None:
 def test_nonsense_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         LexemeLMConfig(**fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("n_rails", [1, 3])
+def test_a_single_step_is_that_of_torch(n_rails: int) -> None:
+    layer = LSTMLayer(5, 7)
+    layer.initialise(torch.Generator().manual_seed(0))
+    x = torch.randn(6, n_rails, 5, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        whole, last = layer(x, layer.zero_state(n_rails))
+        state, steps = layer.zero_state(n_rails), []
+        for one in x:
+            out, state = layer(one[None], state)
+            steps.append(out)
+    torch.testing.assert_close(torch.cat(steps), whole)
+    for mine, theirs in zip(state, last, strict=True):
+        torch.testing.assert_close(mine, theirs)

@@ -128,11 +128,22 @@ class LSTMLayer(nn.Module):
         recurrent = dropout(self.weight_hh, p_recurrent, generator, tuple(self.weight_hh.shape))
         weights = [self.weight_ih, recurrent, self.bias_ih, self.bias_hh]
         training = torch.is_grad_enabled()
+        if len(x) == 1 and not training:
+            return self._step(x, state)
         # A single stream is a chain of matrix-vector products: threads would mostly wait.
         single = x.shape[1] == 1 and not training and x.device.type == "cpu"
         with runtime.one_thread() if single else nullcontext():
             out, h, c = torch.lstm(x, list(state), weights, True, 1, 0.0, training, False, False)
         return out, (h, c)
+
+    def _step(self, x: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
+        """One step, written out: for a single one, `torch.lstm` arranges its weights anew."""
+        h, c = state[0][0], state[1][0]
+        gates = torch.addmm(self.bias_ih + self.bias_hh, x[0], self.weight_ih.T)
+        i, f, g, o = torch.addmm(gates, h, self.weight_hh.T).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        return h[None], (h[None], c[None])
 
 
 @dataclass(frozen=True)
