@@ -11,6 +11,7 @@ import json
 import random
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -49,11 +50,13 @@ def text(seed: int = 0) -> str:
     return "\n".join(lines) + "\n"
 
 
-def curve(name: str, folder: Path, steps: int | None = None) -> dict[str, float]:
+def curve(
+    name: str, folder: Path, steps: int | None = None, more: Sequence[str] = ()
+) -> dict[str, float]:
     settings, planned = CURVES[name]
     source = folder / "text.txt"
     source.write_text(text(), encoding="utf-8")
-    recipe = recipes.override(recipes.get("small"), [*SIZES, *settings])
+    recipe = recipes.override(recipes.get("small"), [*SIZES, *settings, *more])
     run = folder / name
     train(
         corpus.open_files([source]), recipe, run, seed=1, threads=1, force=True,
@@ -77,6 +80,11 @@ def check(found: dict[str, float], pinned: dict[str, float], tolerance: float) -
 @pytest.mark.parametrize("name", CURVES)
 def test_quick_curves(name: str, tmp_path: Path) -> None:
     check(curve(name, tmp_path), json.loads(PINNED.read_text())[name], 2e-3)
+
+
+def test_products_in_bfloat16_learn_as_well(tmp_path: Path) -> None:
+    found = curve("adam", tmp_path, more=["precision=bfloat16"])
+    check(found, json.loads(PINNED.read_text())["adam"], 2e-2)
 
 
 @pytest.mark.slow

@@ -189,9 +189,10 @@ def test_killed_at_any_time(
 # --- the trainer itself -----------------------------------------------------------------------
 
 
-@pytest.fixture(params=SETTINGS)
+@pytest.fixture(params=[*SETTINGS, "bfloat16"])
 def make_trainer(request: pytest.FixtureRequest, tiny_text: Path, tmp_path: Path) -> Any:
-    settings = [*TINY, *SETTINGS[request.param], "rails=8", "window=20"]
+    own = SETTINGS.get(request.param, ["optimizer=adam", "precision=bfloat16"])
+    settings = [*TINY, *own, "rails=8", "window=20"]
     recipe = recipes.override(recipes.get("full"), settings)
     source = corpus.open_files([tiny_text]).split("train")
     fmt = recipe.data.apply(corpus.TextFormat())

@@ -654,6 +654,28 @@ def test_averaged_sgd_averages_all_of_a_system_but_a_speller() -> None:
         assert {parameter.split(".")[0] for parameter in trainer.averages.means} == averaged
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_products_in_bfloat16_give_nearly_the_same_gradients(name: str) -> None:
+    gradients = {}
+    for precision in ("float32", "bfloat16"):
+        trainer = make_trainer(name)
+        trainer.recipe = replace(
+            trainer.recipe,
+            training=replace(trainer.recipe.training, precision=precision, clip=1e9),
+        )
+        trainer.step(lexicon=trainer.has_lexicon_factor)
+        assert all(tensor.dtype != torch.bfloat16 for part in trainer.state for tensor in part)
+        gradients[precision] = {
+            parameter: p.grad.double() for parameter, p in trainer.parameters.items()
+            if p.grad is not None
+        }  # fmt: skip
+    exact, low = gradients["float32"], gradients["bfloat16"]
+    assert exact.keys() == low.keys()
+    size = torch.cat([g.flatten() for g in exact.values()]).norm()
+    wrong = torch.cat([(exact[k] - low[k]).flatten() for k in exact]).norm()
+    assert 0 < wrong < 0.02 * size
+
+
 def test_hclm_has_output_dropout() -> None:
     network = make("hclm")
     network.lm.config = replace(network.lm.config, drop_output=0.5)

@@ -96,7 +96,7 @@ def train(
     length = Length(steps, seconds) if (steps, seconds) != (None, None) else None
     chosen = None
     if recipe is not None or settings:
-        chosen = made(means_of_run(run) if goes_on else means_of(data, length))
+        chosen = made(means_of_run(run) if goes_on else means_of(data, length, device or "cpu"))
     return training.train(
         data, chosen, Path(out), seed=seed, length=length, resume=resume, force=force,
         device=device, threads=threads, tensorboard=tensorboard, reporter=reporter, started=started,

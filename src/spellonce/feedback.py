@@ -78,7 +78,7 @@ class Feedback(nn.Module):
                 spelled = self.vectors(
                     speller, hidden.states[-1][on], spellings.take(rows), generator
                 )
-                vectors = vectors.index_copy(0, on, spelled)
+                vectors = vectors.index_copy(0, on, spelled.to(vectors.dtype))
                 given = given.index_fill(0, on, True)
             start = stop
         whole = Hidden(

@@ -86,7 +86,8 @@ def dropout(
     """x with a share p of it dropped, by a mask of the given (broadcast) shape; E[result] = x."""
     if generator is None or p == 0:
         return x
-    keep = torch.rand(shape, generator=generator, device=x.device, dtype=x.dtype) >= p
+    dtype = torch.promote_types(x.dtype, torch.float32)  # fewer digits would not give the share p
+    keep = torch.rand(shape, generator=generator, device=x.device, dtype=dtype) >= p
     return x * keep.to(x.dtype).div_(1 - p)
 
 
@@ -134,6 +135,8 @@ class LSTMLayer(nn.Module):
         single = x.shape[1] == 1 and not training and x.device.type == "cpu"
         with runtime.one_thread() if single else nullcontext():
             out, h, c = torch.lstm(x, list(state), weights, True, 1, 0.0, training, False, False)
+        # Where products are taken in fewer digits, that is nobody else's concern.
+        out, h, c = (tensor.to(self.weight_hh.dtype) for tensor in (out, h, c))
         return out, (h, c)
 
     def _step(self, x: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:

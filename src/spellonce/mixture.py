@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -135,7 +135,7 @@ class _Gate(nn.Module):
         kinds: NDArray[np.int64],
     ) -> Tensor:
         """Nats of the mixture, given those of the LSTM.  (…), (…, D) → (…)"""
-        counts = torch.from_numpy(p).to(hidden)
+        counts = torch.from_numpy(p).to(lstm_nats)
         return -self._mix(-lstm_nats, counts, hidden, torch.from_numpy(kinds).to(hidden.device))
 
     def log_probs(self, log_probs: Tensor, hidden: Tensor, before: list[list[int]]) -> Tensor:
@@ -150,7 +150,8 @@ class _Gate(nn.Module):
 
     def logit(self, hidden: Tensor, kinds: Tensor) -> Tensor:
         """Of λ, given states and kinds of contexts."""
-        return cast(Tensor, self.gate(hidden)[..., 0] + self.trust[kinds])
+        # A sum, not a product of matrices: as exact as the weights, whatever `hidden` is.
+        return (hidden * self.gate.weight[0]).sum(-1) + self.trust[kinds]
 
 
 class TextMixture(_Gate):

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from spellonce.errors import ConfigError
 
 Optimizer = Literal["sgd", "adam"]
+Precision = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class TrainingConfig:
     """Largest norm of the gradient of a step."""
     clip_separately: bool = False
     """Clip lexeme LM and speller each on its own: a lexicon step cannot crowd out the LM."""
+    precision: Precision = "float32"
+    """What matrices are multiplied in while training: `bfloat16` is faster where the machine has
+    instructions for it. Weights, sums and all scoring are `float32` in any case."""
     epochs: float = 750.0
     """Length of the run where neither steps nor a budget are given."""
     nonmonotone: int = 5
@@ -55,10 +59,10 @@ class TrainingConfig:
     """Steps between lines of the log."""
 
     def __post_init__(self) -> None:
-        if self.optimizer not in get_args(Optimizer):
-            raise ConfigError(
-                f"optimizer must be one of {', '.join(get_args(Optimizer))}, not {self.optimizer!r}"
-            )
+        for name, kind in (("optimizer", Optimizer), ("precision", Precision)):
+            if getattr(self, name) not in get_args(kind):
+                choices = " or ".join(get_args(kind))
+                raise ConfigError(f"{name} must be {choices}, not {getattr(self, name)!r}")
         for name in ("learning_rate", "clip", "epochs"):
             if not getattr(self, name) > 0 or not math.isfinite(getattr(self, name)):
                 raise ConfigError(f"{name} must be a number above 0, got {getattr(self, name)}")

@@ -41,17 +41,21 @@ class Length:
         return "its recipe's" if self.budget is None else f"--budget {self.budget:g}s"
 
 
-def means_of(dataset: Dataset | None, length: Length | None) -> Means:
+def means_of(dataset: Dataset | None, length: Length | None, device: str = "cpu") -> Means:
     """What a new run has to train with."""
     n_bytes = None if dataset is None else dataset.split("train").n_bytes()
-    return Means(None if length is None else length.budget, n_bytes)
+    return Means(None if length is None else length.budget, n_bytes, runtime.has_bfloat16(device))
 
 
 def means_of_run(run: RunFolder) -> Means:
     """What a run began with."""
     config = run.read_config()
     spans = config["data"]["splits"]["train"]["segments"]
-    return Means(config["length"]["budget"], sum(stop - start for _, start, stop in spans))
+    return Means(
+        config["length"]["budget"],
+        sum(stop - start for _, start, stop in spans),
+        config["recipe"]["training"]["precision"] == "bfloat16",
+    )
 
 
 def prepare(

@@ -36,6 +36,14 @@ def prepare(device: str = "cpu", threads: int | None = None) -> torch.device:
     return chosen
 
 
+def has_bfloat16(device: str) -> bool:
+    """Whether a device multiplies matrices in bfloat16 by instructions of its own."""
+    if device.startswith("cuda"):
+        return torch.cuda.is_available() and torch.cuda.is_bf16_supported(False)
+    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # there is no public way to ask
+    return device == "cpu" and any(getattr(torch.cpu, name, bool)() for name in names)
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Computes on one thread: for work in steps too small to be shared."""

@@ -53,6 +53,12 @@ def _sum(nats: Tensor, share: Tensor | None) -> Tensor:
     return nats.sum() if share is None else nats @ share
 
 
+def _precision(like: Tensor) -> torch.dtype:
+    """What products are computed in: what `torch.autocast` says, where it is on."""
+    device = like.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else like.dtype
+
+
 def _blockwise(
     hidden: Tensor,
     weight: Tensor,
@@ -63,32 +69,44 @@ def _blockwise(
 ) -> Tensor:
     """Nats of each target, block by block; fills in the gradients of their sum where wanted.
 
-    The logits of a block live in one buffer that is reused, and turn into probabilities and then
-    into their own gradient in place: N × V logits are never in memory at once.
+    The logits of a block live in one buffer that is reused, and turn into unnormalised
+    probabilities in place: N × V logits are never in memory at once, and are read and written
+    as few times as can be. With p = exp / total, the gradient of a logit is p − [is the target];
+    the products are taken with exp, 1 / total is put where there is least of it, and the targets
+    are a correction of one row each.
     """
     n, v = len(hidden), len(weight)
+    low = _precision(hidden)
+    exact = torch.promote_types(hidden.dtype, weight.dtype)
     rows = max(1, min(n, _BLOCK // v))
-    nats = hidden.new_empty(n)
-    buffer = hidden.new_empty(rows, v)
+    nats = hidden.new_empty(n, dtype=exact)
+    buffer = hidden.new_empty(rows, v, dtype=low)
+    w, b = weight.to(low), bias.to(low)
     for start in range(0, n, rows):
         block = slice(start, start + rows)
-        h = hidden[block]
+        h, target = hidden[block], targets[block]
         logits = buffer[: len(h)]  # (rows, V)
-        torch.addmm(bias, h, weight.T, out=logits)
-        target = targets[block, None]
-        target_logit = logits.gather(1, target)
+        torch.addmm(b, h.to(low), w.T, out=logits)
+        target_logit = logits.gather(1, target[:, None])
         peak = logits.amax(1, keepdim=True)
-        total = logits.sub_(peak).exp_().sum(1, keepdim=True)
+        odds = logits.sub_(peak).exp_()
+        total = odds.sum(1, keepdim=True, dtype=exact)
         nats[block] = (total.log() + peak - target_logit)[:, 0]
         if gradients is not None:
             d_hidden, d_weight, d_bias = gradients
-            d_logits = logits.div_(total)
-            d_logits.scatter_add_(1, target, -torch.ones_like(target_logit))
-            if share is not None:
-                d_logits.mul_(share[block, None])
-            torch.mm(d_logits, weight, out=d_hidden[block])
-            d_weight.addmm_(d_logits.T, h, beta=float(start > 0))  # the first block fills it
-            d_bias += d_logits.sum(0)
+            counts = torch.ones_like(total) if share is None else share[block, None]  # (rows, 1)
+            scale = counts / total
+            torch.sub(torch.mm(odds, w) * scale, weight[target] * counts, out=d_hidden[block])
+            scaled, at_target = (h * scale).to(low), h * counts
+            if low == weight.dtype:  # the first block fills it
+                d_weight.addmm_(odds.T, scaled, beta=float(start > 0))
+            elif start:
+                d_weight += torch.mm(odds.T, scaled)
+            else:
+                d_weight.copy_(torch.mm(odds.T, scaled))
+            d_weight.index_add_(0, target, at_target.to(weight.dtype), alpha=-1)
+            d_bias += torch.mv(odds.T, scale[:, 0].to(low))
+            d_bias.index_add_(0, target, counts[:, 0].to(bias.dtype), alpha=-1)
     return nats
 
 

@@ -259,15 +259,16 @@ class Speller(nn.Module):
         for start in range(0, n_steps, window):
             inputs, targets = (x[start : start + window].to(vectors.device) for x in batch)
             x, state = self.run(inputs, vectors, state, generator)
+            logits = self.output(x).flatten(0, 1).to(self.characters.dtype)
             nats = functional.cross_entropy(
-                self.output(x).flatten(0, 1), targets.flatten(), ignore_index=_PAD, reduction="none"
+                logits, targets.flatten(), ignore_index=_PAD, reduction="none"
             ).view_as(targets)
             if self.mixture is not None and history is not None:
                 p, kinds, history = self.mixture.steps(inputs, targets, history, counted)
                 nats = self.mixture.nats(nats, x, p, kinds)
                 nats = nats.masked_fill(targets == _PAD, 0.0)
             total = total + nats.double().sum(0)
-        return total.to(vectors.dtype)
+        return total.to(self.characters.dtype)
 
     def final_states(
         self, vectors: Tensor, spellings: Spellings, generator: torch.Generator | None = None

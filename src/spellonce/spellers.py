@@ -51,7 +51,7 @@ class UnigramSpeller(nn.Module):
         ends = torch.from_numpy(spellings.ends()).to(vectors.device)
         total = costs[BOUNDARY_SYMBOL] * ends.double()
         place = torch.from_numpy(words).to(vectors.device)
-        return total.index_add(0, place, costs[symbols].double()).to(vectors.dtype)
+        return total.index_add(0, place, costs[symbols].double()).to(self.logits.dtype)
 
     @torch.no_grad()
     def sample(

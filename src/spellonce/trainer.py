@@ -140,10 +140,18 @@ class Trainer:
             self.averages.update()
         self._advance(window.n_tokens)
 
+    def _precision(self) -> torch.autocast:
+        """What matrices are multiplied in."""
+        low = self.recipe.training.precision == "bfloat16"
+        return torch.autocast(self.network.device.type, torch.bfloat16, enabled=low)
+
     def _window_backward(self, window: Window) -> None:
         """Factors (3) and (4), per token of the window, and the regularisers, per token of all."""
         objective, tally = self.recipe.objective, self.cursor.tally
-        nats, state = self.network.window_nats(window, self.spellings, self.state, self.generator)
+        with self._precision():
+            nats, state = self.network.window_nats(
+                window, self.spellings, self.state, self.generator
+            )
         self.state = detached(state)
         loss = nats.lm + nats.novel
         if nats.aside is not None:
@@ -202,7 +210,8 @@ class Trainer:
         cursor, interval = self.cursor, self.recipe.objective.lexicon_interval
         ids = self.sampler.batch(cursor.lexicon_batches)
         assert self._spelled_lexicon is not None
-        nats = self._spelled_lexicon.lexicon_nats(ids, self.spellings.take(ids), self.generator)
+        with self._precision():
+            nats = self._spelled_lexicon.lexicon_nats(ids, self.spellings.take(ids), self.generator)
         loss = interval * self.sampler.n_batches / self.n_tokens * nats
         loss.backward()  # type: ignore[no-untyped-call]
         cursor.lexicon_batches += 1

@@ -114,7 +114,10 @@ def recipes(
     from spellonce.show import recipe_fields
 
     if name is not None:
-        recipe_fields(all_recipes.get(name, all_recipes.Means(seconds)))
+        from spellonce import runtime
+
+        means = all_recipes.Means(seconds, bfloat16=runtime.has_bfloat16("cpu"))
+        recipe_fields(all_recipes.get(name, means))
         return
     if budget is not None:
         raise ConfigError("--budget goes with the name of a recipe: spellonce recipes cpu …")
