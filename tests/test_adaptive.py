@@ -32,7 +32,7 @@ from .test_systems import HISTORY, make, shorten
 from .toy import make_lexicon, strings
 
 TEXT = [*HISTORY, "bb", "ab", "bab", "\n", "aab", "ba", "ab", "\n", "bab", "b", "ba"]
-SYSTEMS = ["full", "no-reg", "only-reg", "sep-reg", "1gram", "uncond", "mixed"]
+SYSTEMS = ["full", "no-reg", "only-reg", "sep-reg", "1gram", "uncond", "mixed", "mixed-composed"]
 
 
 def network_of(name: str) -> TwoLevel:
@@ -88,7 +88,7 @@ def test_what_learns_nothing_is_the_static_model(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [(name, kind) for name in ("full", "mixed") for kind in ADAPTATIONS]
+    [(name, kind) for name in ("full", "mixed-composed") for kind in ADAPTATIONS]
     + [("uncond", "all"), ("only-reg", "all")],
 )
 @pytest.mark.parametrize("n_read", [0, 7, len(TEXT)])
@@ -247,7 +247,7 @@ def test_dynamic_evaluation_learns_what_comes_again() -> None:
 # --- the trie ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["full", "mixed"])
+@pytest.mark.parametrize("name", ["full", "mixed-composed"])
 def test_the_mass_of_words_over_their_prefixes_is_that_of_each_added_up(name: str) -> None:
     network, lexicon = network_of(name), make_lexicon()
     speller = network.novel

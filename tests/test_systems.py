@@ -17,9 +17,10 @@ from torch import Tensor
 
 from spellonce import ngrams, recipes
 from spellonce.batching import Rails, Window, WindowConfig
+from spellonce.feedback import CompositionConfig
 from spellonce.hclm import HCLM, HCLMConfig
 from spellonce.lexeme_lm import LexemeLMConfig
-from spellonce.lexicon import EOS_ID, UNK_ID
+from spellonce.lexicon import EOS_ID, N_SPECIAL, UNK_ID
 from spellonce.mixture import Counted, NgramConfig, count_all
 from spellonce.model import Model
 from spellonce.network import Dice, Network
@@ -41,7 +42,7 @@ from .toy import ALPHABET, make_lexicon, spell, strings
 NO_DROPOUT = {f"drop_{name}": 0.0 for name in ("embed", "input", "hidden", "output", "recurrent")}
 LM = LexemeLMConfig(n_embed=5, n_hidden=7, n_layers=2, **NO_DROPOUT)  # type: ignore[arg-type]
 TWO_LEVEL = ["full", "no-reg", "only-reg", "sep-reg", "1gram", "uncond", "full-feedback",
-             "full-transformer", "mixed"]  # fmt: skip
+             "full-transformer", "composed", "mixed", "mixed-composed"]  # fmt: skip
 ALL = [*TWO_LEVEL, "pure-char", "pure-char-untied", "pure-bpe", "hclm", "hclm-cache"]
 HISTORY = ["ab", "ba", "\n", "ab", "b", "ba"]
 TYPES = np.array([2, 6, 3, 7, 1, 4, 8, 5, 0, 2, 6, 1] * 5, np.int32)
@@ -59,6 +60,7 @@ def toy_recipe(name: str, cuts: tuple[int, ...] = ()) -> Recipe:
         hclm=HCLMConfig(n_char_embed=3, slots=3 if name == "hclm-cache" else 0),
         bpe=BPEConfig(merges=2),
         ngrams=NgramConfig(order=3, spelling_order=3),
+        composition=CompositionConfig(n_char_embed=3, n_filters=4, widths=(1, 3)),
         speller=SpellerConfig(n_char_embed=3, n_hidden=6, n_layers=2, drop=0.0, drop_vector=0.0),
     )  # fmt: skip
 
@@ -236,7 +238,7 @@ def test_a_window_costs_what_its_tokens_score(name: str) -> None:
         patch.setattr(Ngrams, "probabilities", lambda *args, left_out=False: counts(*args))
         found = window_sum(network, types)
     assert found == pytest.approx(sum(map(np.sum, expected)), rel=1e-4)
-    if name == "mixed":
+    if "mixed" in name:
         assert window_sum(network, types) != found
 
 
@@ -321,7 +323,7 @@ def test_rails_do_not_touch_each_other(name: str) -> None:
             window = Window(
                 np.where(before < n, before, UNK_ID).astype(np.int64),
                 np.where(types < n, types, UNK_ID).astype(np.int64), novel, flat[novel], novel[:0],
-                np.zeros_like(types),
+                novel[:0], np.zeros_like(types),
             )  # fmt: skip
             with torch.no_grad():
                 nats, state = network.window_nats(window, spellings, state, None)
@@ -464,7 +466,8 @@ def test_both_spellers_of_sep_reg_have_the_norm() -> None:
 def test_feedback_feeds_how_a_word_was_spelled() -> None:
     """After a novel word, the future depends on its spelling; with e(UNK) it does not."""
     lexicon = make_lexicon()
-    for name, differs in (("full", False), ("full-feedback", True)):
+    for name in TWO_LEVEL:
+        differs = "feedback" in name or "composed" in name
         network = make(name)
         a, b = (network.score_tokens(lexicon, [word, "ab", "a"]) for word in ("ba", "b"))
         assert np.allclose(a[0][1:], b[0][1:]) != differs
@@ -629,6 +632,39 @@ def test_nothing_is_left_to_chance_at_temperature_zero() -> None:
     early = network.begin(lexicon, ["ab"])
     hot = network.spell(lexicon, early, 50, Dice(1e9, torch.Generator().manual_seed(0)), 5)
     assert len(hot) == 50, "a slot that is empty is never drawn, however hot"
+
+
+@pytest.mark.parametrize("name", ["composed", "mixed-composed"])
+def test_rare_lexemes_are_read_as_if_they_were_novel(name: str) -> None:
+    trainer = make_trainer(name, read_rare=1e9)  # all of them, that is
+    network, lexicon = trainer.network, trainer.lexicon
+    window = trainer.rails.window(0, 0)
+    assert set(window.read) == set(np.flatnonzero(window.targets.ravel() >= N_SPECIAL))
+    few = make_trainer(name, read_rare=1.0)
+    chosen = [len(few.rails.window(epoch, 0).read) for epoch in range(300)]
+    counts = lexicon.counts[few.rails.window(0, 0).targets]
+    expected = (1 / (1 + counts))[few.rails.window(0, 0).targets >= N_SPECIAL].sum()
+    assert np.mean(chosen) == pytest.approx(expected, rel=0.2)
+
+    states = []
+    for read in (window.read, window.read[:0]):
+        _, state = network.window_nats(
+            replace(window, read=read), trainer.spellings, trainer.state, None
+        )
+        states.append(state)
+    novel = window.targets[-1] >= N_SPECIAL
+    given = [state[len(state) - 1 - ("mixed" in name)][1][:, 0].tolist() for state in states]
+    assert given[0] == (novel | (window.targets[-1] == UNK_ID)).tolist()
+    assert not torch.equal(states[0][0][0], states[1][0][0])
+
+
+def test_what_is_composed_does_not_depend_on_the_words_beside_it() -> None:
+    composition = make("composed").feedback
+    words = ["a", "ab", "b" * 9, "abbab", "ba" * 40, "a◇"]
+    together = composition.vectors(spell(words))
+    for word, vector in zip(words, together, strict=True):
+        torch.testing.assert_close(composition.vectors(spell([word]))[0], vector)
+    assert len({tuple(v.tolist()) for v in together.detach()}) == len(words)
 
 
 @pytest.mark.parametrize("name", ["hclm", "full-feedback"])

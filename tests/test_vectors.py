@@ -103,7 +103,7 @@ def objective(
 @pytest.mark.parametrize(
     ("word", "contexts"), [("bab", []), (None, CONTEXTS), ("bab", CONTEXTS)], ids=str
 )
-@pytest.mark.parametrize("name", ["full", "mixed"])
+@pytest.mark.parametrize("name", ["full", "mixed", "mixed-composed"])
 def test_an_inferred_vector_is_the_most_probable(
     name: str, word: str | None, contexts: list[str]
 ) -> None:

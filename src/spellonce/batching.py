@@ -63,6 +63,8 @@ class Window:
     """The type ids of those."""
     rare: NDArray[np.int64]
     """Places of the targets that are lexemes and are to be spelled all the same."""
+    read: NDArray[np.int64]
+    """Places of the targets that are lexemes and are going to be read by their spelling."""
     in_text: NDArray[np.int64]
     """Where in the whole text the targets are.  (T, B)"""
 
@@ -86,10 +88,12 @@ class Rails:
         config: WindowConfig,
         seed: int,
         rare: NDArray[np.float64] | None = None,
+        read: NDArray[np.float64] | None = None,
     ) -> None:
-        """`rare`: of each lexeme, the share of its occurrences that are to be spelled."""
+        """Of each lexeme: `rare`, the share of its occurrences that are to be spelled; `read`, the
+        share of those that are to be read by their spelling."""
         n = len(type_ids)
-        self._rare = rare
+        self._rare, self._read = rare, read
         n_rails = max(1, min(config.rails, n // min(config.window, 10)))
         self._ids, self._n_lexemes, self._config, self._seed = type_ids, n_lexemes, config, seed
         self.n_rails = n_rails
@@ -113,19 +117,27 @@ class Rails:
         before = np.where(place > 0, self._ids[place - 1], EOS_ID)
         flat = types.ravel()
         novel = np.flatnonzero(flat >= self._n_lexemes)
-        rare = novel[:0]
-        if self._rare is not None:
-            share = self._rare[np.where(flat < self._n_lexemes, flat, UNK_ID)]
-            rng = np.random.default_rng([self._seed, 3, epoch, index])
-            rare = np.flatnonzero(rng.random(len(share)) < share)
+        rare, read = (
+            novel[:0] if share is None else self._chosen(flat, share, [purpose, epoch, index])
+            for purpose, share in ((3, self._rare), (4, self._read))
+        )
         return Window(
             inputs=np.where(before < self._n_lexemes, before, UNK_ID).astype(np.int64),
             targets=np.where(types < self._n_lexemes, types, UNK_ID),
             novel=novel,
             novel_types=flat[novel],
             rare=rare,
+            read=read,
             in_text=place,
         )
+
+    def _chosen(
+        self, types: NDArray[np.int64], share: NDArray[np.float64], seed: list[int]
+    ) -> NDArray[np.int64]:
+        """Places of lexemes, of each about the share that is wanted."""
+        wanted = share[np.where(types < self._n_lexemes, types, UNK_ID)]
+        rng = np.random.default_rng([self._seed, *seed])
+        return np.flatnonzero(rng.random(len(wanted)) < wanted)
 
 
 def window_cuts(length: int, config: WindowConfig, seed: list[int]) -> list[int]:

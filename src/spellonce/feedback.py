@@ -1,25 +1,82 @@
-"""An aside of the paper: after a novel word, the lexeme LM reads how it was spelled, not e(UNK).
+"""What the lexeme LM reads after a novel word, if it is not e(UNK) alone.
 
-The speller's last state, mapped into the space of the embeddings, is the next input. What is read
-then depends on what was predicted just before, so the lexeme LM can only run from one novel word
-to the next: exact, and slower. Dropout masks are drawn anew for each of these stretches.
+`LastState` is an aside of the paper: the speller's last state, mapped into the space of the
+embeddings. What is read then depends on what was predicted just before, so the lexeme LM can only
+run from one novel word to the next: exact, and slower. Dropout masks are drawn anew for each of
+these stretches.
 
-    T window, B rails, D embedding
+`Composed` goes beyond the paper: e(UNK) plus what a small convolutional network makes of the
+characters (Kim et al. 2016). It knows the words before the lexeme LM runs, and costs little. Where
+a training text has few novel words, it learns from rare lexemes that are read as if they were.
+
+    T window, B rails, N words, L characters, C character embedding, D embedding
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
+from spellonce.errors import ConfigError
 from spellonce.lexeme_lm import Hidden, LexemeLM, State
-from spellonce.lexicon import Spellings
-from spellonce.speller import Speller
+from spellonce.lexicon import UNK_ID, Spellings
+from spellonce.speller import Speller, by_length, padded
 
 
-class Feedback(nn.Module):
+@dataclass(frozen=True)
+class CompositionConfig:
+    """How words are composed from their characters to be read."""
+
+    n_char_embed: int = 32
+    """Width of the character embeddings."""
+    n_filters: int = 96
+    """Filters of each width."""
+    widths: tuple[int, ...] = (1, 2, 3, 4)
+    """Characters that a filter sees at a time."""
+
+    def __post_init__(self) -> None:
+        for name in ("n_char_embed", "n_filters"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"composition.{name} must be at least 1: {getattr(self, name)}")
+        if not self.widths or min(self.widths) < 1:
+            raise ConfigError(f"composition.widths must be 1 or more each, got {self.widths}")
+
+
+class Feedback(Protocol):
+    """Turns spelled words into inputs of the lexeme LM."""
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Seeded weights."""
+
+    def read(
+        self,
+        lm: LexemeLM,
+        speller: Speller,
+        inputs: Tensor,
+        spelled: NDArray[np.int64],
+        spellings: Spellings,
+        state: State,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Hidden, State]:
+        """Reads inputs (T, B), after which the words at places `spelled` (t·B + b) come."""
+
+    def told(self, speller: Speller, state: State, hidden: Tensor, spellings: Spellings) -> State:
+        """The state once it is known how the next words, predicted by `hidden`, are spelled."""
+
+
+def zero_state(lm_state: State, n_rails: int, n_embed: int) -> State:
+    """The LM's state, and what its next inputs are to be where they are not embeddings."""
+    vectors = lm_state[0][0].new_zeros(n_rails, n_embed)
+    return [*lm_state, (vectors, vectors.new_zeros(n_rails, 1, dtype=torch.bool))]
+
+
+class LastState(nn.Module):
     """The map from the speller's last state to an input of the lexeme LM."""
 
     def __init__(self, n_speller: int, n_embed: int) -> None:
@@ -32,11 +89,6 @@ class Feedback(nn.Module):
         with torch.no_grad():
             self.map.weight.uniform_(-bound, bound, generator=generator)
             self.map.bias.zero_()
-
-    def zero_state(self, lm_state: State, n_rails: int) -> State:
-        """The LM's state, and what its next inputs are to be where they are not embeddings."""
-        vectors = self.map.weight.new_zeros(n_rails, self.map.out_features)
-        return [*lm_state, (vectors, vectors.new_zeros(n_rails, 1, dtype=torch.bool))]
 
     def vectors(
         self,
@@ -54,15 +106,15 @@ class Feedback(nn.Module):
         lm: LexemeLM,
         speller: Speller,
         inputs: Tensor,
-        novel: NDArray[np.int64],
+        spelled: NDArray[np.int64],
         spellings: Spellings,
         state: State,
         generator: torch.Generator | None = None,
     ) -> tuple[Hidden, State]:
-        """Reads inputs (T, B), after which the words at places `novel` (t·B + b) are spelled."""
+        """Reads inputs (T, B), after which the words at places `spelled` (t·B + b) come."""
         *lm_state, (vectors, given) = state
         n_steps, n_rails = inputs.shape
-        times, rails = novel // n_rails, novel % n_rails
+        times, rails = spelled // n_rails, spelled % n_rails
         x = lm.embed(inputs, generator)  # (T, B, D)
         parts: list[Hidden] = []
         start = 0
@@ -75,10 +127,10 @@ class Feedback(nn.Module):
             rows = np.flatnonzero(times == stop - 1)
             if len(rows):
                 on = torch.from_numpy(rails[rows]).to(x.device)
-                spelled = self.vectors(
+                mapped = self.vectors(
                     speller, hidden.states[-1][on], spellings.take(rows), generator
                 )
-                vectors = vectors.index_copy(0, on, spelled.to(vectors.dtype))
+                vectors = vectors.index_copy(0, on, mapped.to(vectors.dtype))
                 given = given.index_fill(0, on, True)
             start = stop
         whole = Hidden(
@@ -90,3 +142,86 @@ class Feedback(nn.Module):
         """The state once it is known how the next words, spelled from `hidden`, are spelled."""
         *lm_state, (_, given) = state
         return [*lm_state, (self.vectors(speller, hidden, spellings), torch.ones_like(given))]
+
+
+class Composed(nn.Module):
+    """Filters over characters, the most that each finds in a word, and a map to what is read."""
+
+    def __init__(self, config: CompositionConfig, n_symbols: int, n_embed: int) -> None:
+        super().__init__()
+        self.characters = nn.Parameter(torch.empty(n_symbols, config.n_char_embed))
+        self.filters = nn.ModuleList(
+            nn.Conv1d(config.n_char_embed, config.n_filters, width) for width in config.widths
+        )
+        self.map = nn.Linear(config.n_filters * len(config.widths), n_embed, bias=False)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Seeded weights; at first, nothing is added to e(UNK)."""
+        with torch.no_grad():
+            self.characters.uniform_(-1, 1, generator=generator)
+            for module in self.filters:
+                of_width = cast(nn.Conv1d, module)
+                bound = (of_width.in_channels * of_width.kernel_size[0]) ** -0.5
+                of_width.weight.uniform_(-bound, bound, generator=generator)
+                assert of_width.bias is not None
+                of_width.bias.zero_()
+            self.map.weight.zero_()
+
+    def vectors(self, spellings: Spellings) -> Tensor:
+        """What is added to e(UNK) for each of some words.  (N, D)"""
+        if not len(spellings):
+            return self.map.weight.new_zeros(0, self.map.out_features)
+        lengths = spellings.lengths() + 2  # with BOW and EOW
+
+        def of(rows: NDArray[np.int64], place: Tensor) -> Tensor:
+            symbols, _ = padded(spellings, rows)  # (1 + L, N)
+            symbols = functional.pad(symbols, (0, 0, 0, 1)).to(self.characters.device)
+            there = torch.arange(len(symbols))[:, None] < torch.from_numpy(lengths[rows])
+            there = there.to(symbols.device)
+            x = functional.embedding(symbols, self.characters) * there[..., None]  # (L, N, C)
+            x = x.permute(1, 2, 0)
+            found = []
+            for module in self.filters:
+                width = cast(nn.Conv1d, module).kernel_size[0]
+                seen = module(functional.pad(x, (0, width - 1)))  # (N, filters, L)
+                seen = seen.masked_fill(~there.T[:, None], float("-inf"))
+                found.append(seen.amax(2).relu())
+            mapped: Tensor = self.map(torch.cat(found, 1))
+            return mapped.to(self.map.weight.dtype)
+
+        return by_length(spellings, of)
+
+    def read(
+        self,
+        lm: LexemeLM,
+        speller: Speller,
+        inputs: Tensor,
+        spelled: NDArray[np.int64],
+        spellings: Spellings,
+        state: State,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Hidden, State]:
+        """Reads inputs (T, B), after which the words at places `spelled` (t·B + b) come."""
+        *lm_state, (carried, given) = state
+        n_rails = inputs.shape[1]
+        vectors = self.vectors(spellings)
+        # What comes at a place is read at the next: of this window, or the first of the next one.
+        at = spelled + n_rails
+        is_last = at >= inputs.numel()
+        here = torch.from_numpy(at[~is_last]).to(inputs.device)
+        ids = inputs.flatten().index_fill(0, here, UNK_ID).view_as(inputs)
+        ids = torch.cat([torch.where(given.T, UNK_ID, ids[:1]), ids[1:]])
+        x = lm.embed(ids, generator)
+        added = x.new_zeros(inputs.numel(), x.shape[2])
+        added = added.index_copy(0, here, vectors[torch.from_numpy(~is_last).to(here.device)])
+        added = torch.cat([torch.where(given, carried, added[:n_rails]), added[n_rails:]])
+        hidden, lm_state = lm.run(x + added.view_as(x), lm_state, generator)
+        later = torch.from_numpy(at[is_last] - inputs.numel()).to(inputs.device)
+        last = vectors[torch.from_numpy(is_last).to(here.device)]
+        carried = torch.zeros_like(carried).index_copy(0, later, last)
+        return hidden, [*lm_state, (carried, torch.zeros_like(given).index_fill(0, later, True))]
+
+    def told(self, speller: Speller, state: State, hidden: Tensor, spellings: Spellings) -> State:
+        """The state once it is known how the next words are spelled."""
+        *lm_state, (_, given) = state
+        return [*lm_state, (self.vectors(spellings), torch.ones_like(given))]

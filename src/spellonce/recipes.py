@@ -18,6 +18,7 @@ from typing import Any
 
 from spellonce.batching import WindowConfig
 from spellonce.errors import ConfigError
+from spellonce.feedback import CompositionConfig
 from spellonce.hclm import HCLMConfig
 from spellonce.lexeme_lm import LexemeLMConfig
 from spellonce.lexicon import Lexicon
@@ -83,6 +84,7 @@ class Recipe:
     hclm: HCLMConfig = HCLMConfig()
     bpe: BPEConfig = BPEConfig()
     ngrams: NgramConfig = NgramConfig()
+    composition: CompositionConfig = CompositionConfig()
     speller: SpellerConfig = SpellerConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
     training: TrainingConfig = TrainingConfig()
@@ -166,17 +168,23 @@ _ABLATIONS = {
     "1gram": "with a unigram over characters for a speller",
     "uncond": "with a speller that sees no word vector",
     "full-feedback": "reading the speller's last state after a novel word, not e(UNK)",
+    "composed": "reading novel words as they are spelled, composed from their characters",
     "mixed": "with count-based models (Kneser-Ney) beside lexeme LM and speller",
+    "mixed-composed": "with count-based models, and novel words composed from their characters",
 }
 
 
 def ablation(recipe: Recipe, system: str) -> Recipe:
     """Another composition of the same parts."""
+    objective = recipe.objective
+    if "composed" in system:  # or, where no word of the training text is novel, it learns nothing
+        objective = replace(objective, read_rare=2.0)
     return replace(
         recipe,
         name=recipe.name.replace("full", system),
         about=f"{recipe.name} {_ABLATIONS[system]}",
         system=system,
+        objective=objective,
     )
 
 

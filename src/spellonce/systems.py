@@ -10,9 +10,9 @@
     pure-bpe    one LM over BPE units
     hclm        words composed from and spelled in characters; with a cache, hclm-cache
 
-and three that are not in its tables: `full` with a Transformer as the lexeme LM, `full` with the
-speller's last state as the input after a novel word, and `full` with count-based models beside
-lexeme LM and speller (`mixed`).
+and some that are not in its tables: `full` with a Transformer as the lexeme LM, with the speller's
+last state as the input after a novel word, with an input composed from its characters (`composed`),
+with count-based models beside lexeme LM and speller (`mixed`), and with both (`mixed-composed`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Protocol
 
 from spellonce import units as unit_sets
 from spellonce.errors import ConfigError
-from spellonce.feedback import Feedback
+from spellonce.feedback import Composed, CompositionConfig, LastState
 from spellonce.hclm import HCLM, Composer, HCLMConfig
 from spellonce.lexeme_lm import LexemeLM, LexemeLMConfig, LSTMStack
 from spellonce.lexicon import Lexicon
@@ -65,6 +65,8 @@ class Parts(Protocol):
     def bpe(self) -> BPEConfig: ...
     @property
     def ngrams(self) -> NgramConfig: ...
+    @property
+    def composition(self) -> CompositionConfig: ...
 
 
 @dataclass(frozen=True)
@@ -128,10 +130,25 @@ def uncond(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
 def full_feedback(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
     """The speller's last state instead of e(UNK) as the next input."""
     speller = _speller(parts, lexicon)
-    feedback = Feedback(parts.speller.n_hidden, parts.lm.n_embed)
+    feedback = LastState(parts.speller.n_hidden, parts.lm.n_embed)
     return TwoLevel(
         _lm(parts, lexicon), lexicon_speller=speller, novel_speller=speller, feedback=feedback
     )
+
+
+def composed(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
+    """Novel words are read as they are spelled."""
+    speller = _speller(parts, lexicon)
+    return TwoLevel(
+        _lm(parts, lexicon),
+        lexicon_speller=speller,
+        novel_speller=speller,
+        feedback=_composition(parts, lexicon),
+    )
+
+
+def _composition(parts: Parts, lexicon: Lexicon) -> Composed:
+    return Composed(parts.composition, len(lexicon.alphabet), parts.lm.n_embed)
 
 
 def full_transformer(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
@@ -143,6 +160,17 @@ def full_transformer(parts: Parts, lexicon: Lexicon, material: Material) -> TwoL
 
 def mixed(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
     """Counts beside the lexeme LM and beside the speller."""
+    return _mixed(parts, lexicon, material, None)
+
+
+def mixed_composed(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
+    """Both: counts, and novel words that are read as they are spelled."""
+    return _mixed(parts, lexicon, material, _composition(parts, lexicon))
+
+
+def _mixed(
+    parts: Parts, lexicon: Lexicon, material: Material, composition: Composed | None
+) -> TwoLevel:
     assert material.counted is not None
     mixture = SpellingMixture(material.counted.spellings, parts.speller.n_hidden)
     speller = Speller(parts.speller, len(lexicon.alphabet), parts.lm.n_embed, mixture)
@@ -150,6 +178,7 @@ def mixed(parts: Parts, lexicon: Lexicon, material: Material) -> TwoLevel:
         _lm(parts, lexicon),
         lexicon_speller=speller,
         novel_speller=speller,
+        feedback=composition,
         mixture=TextMixture(material.counted.text, parts.lm.n_embed, parts.ngrams),
     )
 
@@ -194,6 +223,7 @@ _LEXICON_FACTOR = tuple(
     f"objective.lexicon_{x}" for x in ("interval", "batch", "max_length", "types")
 )
 _NORM = tuple(f"objective.{x}" for x in ("nuclear_norm", "speller_norm", "proximal"))
+_FEEDBACK = ("objective.read_rare",)
 _NOT_TWO_LEVEL = (
     "data.vocab_size",
     "data.min_count",
@@ -201,17 +231,18 @@ _NOT_TWO_LEVEL = (
     *_NORM,
     "objective.spell_rare",
     "objective.spell_rare_times",
+    *_FEEDBACK,
     "objective.unspelled",
 )
 _NOT_UNITS = (*_NOT_TWO_LEVEL, "objective.novel_max_length")
 _NOT_HCLM = (*_NOT_TWO_LEVEL, "lm.cuts", "lm.tail_size", "lm.unigram_bias", "lm.drop_embed")
 SYSTEMS: Mapping[str, System] = {
-    "full": System(full, _TWO_LEVEL),
-    "no-reg": System(no_reg, _TWO_LEVEL, _LEXICON_FACTOR),
-    "only-reg": System(only_reg, _TWO_LEVEL),
-    "sep-reg": System(sep_reg, _TWO_LEVEL),
-    "1gram": System(one_gram, ("lm",), _NORM),
-    "uncond": System(uncond, _TWO_LEVEL, _NORM),
+    "full": System(full, _TWO_LEVEL, _FEEDBACK),
+    "no-reg": System(no_reg, _TWO_LEVEL, (*_LEXICON_FACTOR, *_FEEDBACK)),
+    "only-reg": System(only_reg, _TWO_LEVEL, _FEEDBACK),
+    "sep-reg": System(sep_reg, _TWO_LEVEL, _FEEDBACK),
+    "1gram": System(one_gram, ("lm",), (*_NORM, *_FEEDBACK)),
+    "uncond": System(uncond, _TWO_LEVEL, (*_NORM, *_FEEDBACK)),
     "pure-char": System(
         pure, ("lm",), _NOT_UNITS, None, lambda parts, lexicon: unit_sets.characters(lexicon)
     ),
@@ -223,7 +254,11 @@ SYSTEMS: Mapping[str, System] = {
         lambda parts, lexicon: unit_sets.bpe(lexicon, parts.bpe.merges),
     ),
     "hclm": System(hclm, (*_TWO_LEVEL, "hclm"), _NOT_HCLM, None),
-    "full-transformer": System(full_transformer, ("transformer", "speller")),
+    "full-transformer": System(full_transformer, ("transformer", "speller"), _FEEDBACK),
     "full-feedback": System(full_feedback, _TWO_LEVEL),
-    "mixed": System(mixed, (*_TWO_LEVEL, "ngrams"), is_counted=True),
+    "composed": System(composed, (*_TWO_LEVEL, "composition")),
+    "mixed": System(mixed, (*_TWO_LEVEL, "ngrams"), _FEEDBACK, is_counted=True),
+    "mixed-composed": System(
+        mixed_composed, (*_TWO_LEVEL, "ngrams", "composition"), is_counted=True
+    ),
 }

@@ -81,16 +81,18 @@ class Trainer:
         self.plan = plan
         self.n_tokens = len(type_ids)
         objective = recipe.objective
-        rare = None
+        counts = np.maximum(lexicon.counts[: lexicon.n_lexemes], 1)
+        may_be_spelled = ~lexicon.unspelled(objective.unspelled)
+        may_be_spelled[:N_SPECIAL] = False
+        rare = read = None
         if objective.spell_rare:
-            counts = lexicon.counts[: lexicon.n_lexemes]
-            is_rare = (counts <= objective.spell_rare) & ~lexicon.unspelled(objective.unspelled)
-            is_rare[:N_SPECIAL] = False
             share = np.ones(len(counts))
             if objective.spell_rare_times:
-                share = np.minimum(1, objective.spell_rare_times / np.maximum(counts, 1))
-            rare = np.where(is_rare, share, 0.0)
-        self.rails = Rails(type_ids, network.n_ids, recipe.windows, seed, rare)
+                share = np.minimum(1, objective.spell_rare_times / counts)
+            rare = np.where(may_be_spelled & (counts <= objective.spell_rare), share, 0.0)
+        if objective.read_rare:
+            read = np.where(may_be_spelled, objective.read_rare / (objective.read_rare + counts), 0)
+        self.rails = Rails(type_ids, network.n_ids, recipe.windows, seed, rare, read)
         self.spellings = training_spellings(lexicon, objective.novel_max_length)
         self.sampler = LexiconSampler(
             lexicon, objective.lexicon_batch, objective.lexicon_max_length, seed,

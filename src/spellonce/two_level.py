@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from spellonce.batching import Window
 from spellonce.errors import ConfigError
 from spellonce.feedback import Feedback
+from spellonce.feedback import zero_state as with_feedback
 from spellonce.lexeme_lm import Hidden, LexemeLM, LexemeModel, State
 from spellonce.lexicon import EOS_ID, UNK_ID, Lexicon, Spellings
 from spellonce.mixture import TextMixture
@@ -65,6 +66,10 @@ class ObjectiveConfig:
     novel: where a text has few novel words, factor (4) learns from these. Nothing is scored so."""
     spell_rare_times: float = 0.0
     """How often, about, each of them is spelled so in a pass through the text; 0: every time."""
+    read_rare: float = 0.0
+    """A lexeme that was seen n times in training is read as if it were novel with a probability of
+    read_rare / (read_rare + n), so that a system that reads novel words as they are spelled learns
+    to do so where a text has few of them."""
     unspelled: float = 0.0
     """Share of lexemes that are never spelled in training, so that one can ask how they would be.
     Which ones follows from their spelling (`Lexicon.unspelled`)."""
@@ -83,8 +88,8 @@ class ObjectiveConfig:
         for name in ("lexicon_interval", "lexicon_batch", "novel_max_length"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("lexicon_max_length", "spell_rare", "spell_rare_times", "nuclear_norm",
-                     "alpha", "beta"):  # fmt: skip
+        for name in ("lexicon_max_length", "spell_rare", "spell_rare_times", "read_rare",
+                     "nuclear_norm", "alpha", "beta"):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, got {getattr(self, name)}")
         if not 0 <= self.unspelled < 1:
@@ -133,8 +138,6 @@ class TwoLevel(Network):
         self.lexicon = lexicon_speller
         self.feedback = feedback
         self.mixture = mixture
-        if feedback is not None and mixture is not None:
-            raise ValueError("feedback and a mixture with counts do not go together")
 
     @property
     def n_ids(self) -> int:
@@ -171,7 +174,7 @@ class TwoLevel(Network):
         """The state before anything was read."""
         state = self.lm.zero_state(n_rails)
         if self.feedback is not None:
-            state = self.feedback.zero_state(state, n_rails)
+            state = with_feedback(state, n_rails, self.lm.table.n_embed)
         return state if self.mixture is None else [*state, (self.mixture.zero_history(n_rails),)]
 
     def window_nats(
@@ -184,9 +187,10 @@ class TwoLevel(Network):
         """Factors (3) and (4) of a window; `spellings` are those of all types."""
         inputs = torch.from_numpy(window.inputs).to(self.device)
         targets = torch.from_numpy(window.targets).to(self.device)
-        spelled = spellings.take(window.novel_types)
         before = state[-1]
-        hidden, state = self._read(inputs, window.novel, spelled, state, generator)
+        spelled = np.concatenate([window.novel, window.read])
+        types = np.concatenate([window.novel_types, window.targets.ravel()[window.read]])
+        hidden, state = self._read(inputs, spelled, spellings.take(types), state, generator)
         h = hidden.dropped.flatten(0, 1)
         if self.mixture is None:
             lm_nats, aside = self.lm.table.nats(h, targets.flatten())[0], None  # (3)
@@ -224,22 +228,22 @@ class TwoLevel(Network):
     def _read(
         self,
         inputs: Tensor,
-        novel: NDArray[np.int64],
+        spelled: NDArray[np.int64],
         spellings: Spellings,
         state: State,
         generator: torch.Generator | None = None,
     ) -> tuple[Hidden, State]:
-        """Runs the lexeme LM over inputs (T, B), whose next words at places `novel` are spelled."""
+        """Runs the lexeme LM over inputs (T, B); what comes at places `spelled` has spellings."""
         if self.mixture is not None:
             *state, (history,) = state
-            hidden, state = self._run(inputs, novel, spellings, state, generator)
+            hidden, state = self._run(inputs, spelled, spellings, state, generator)
             return hidden, [*state, (self.mixture.remember(history, inputs),)]
-        return self._run(inputs, novel, spellings, state, generator)
+        return self._run(inputs, spelled, spellings, state, generator)
 
     def _run(
         self,
         inputs: Tensor,
-        novel: NDArray[np.int64],
+        spelled: NDArray[np.int64],
         spellings: Spellings,
         state: State,
         generator: torch.Generator | None,
@@ -247,7 +251,7 @@ class TwoLevel(Network):
         if self.feedback is None:
             return self.lm(inputs, state, generator)
         assert isinstance(self.lm, LexemeLM) and isinstance(self.novel, Speller)
-        return self.feedback.read(self.lm, self.novel, inputs, novel, spellings, state, generator)
+        return self.feedback.read(self.lm, self.novel, inputs, spelled, spellings, state, generator)
 
     def lexicon_nats(
         self, ids: NDArray[np.int64], spellings: Spellings, generator: torch.Generator | None
@@ -382,7 +386,9 @@ class TwoLevel(Network):
             return moment.state
         word = Spellings.of(lexicon.alphabet, [lexicon.alphabet.replace(token)])
         assert isinstance(self.novel, Speller)
-        return self.feedback.told(self.novel, moment.state, moment.hidden, word)
+        n_own = len(moment.state) - (self.mixture is not None)
+        state = self.feedback.told(self.novel, moment.state[:n_own], moment.hidden, word)
+        return [*state, *moment.state[n_own:]]
 
     @torch.no_grad()
     def lexeme_log_probs(self, moment: Moment) -> Tensor:

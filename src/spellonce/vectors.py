@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from spellonce.errors import ConfigError, DataError
+from spellonce.feedback import Composed, LastState
 from spellonce.lexeme_lm import LexemeLM, State
 from spellonce.lexicon import EOS_ID, N_SPECIAL, UNK_ID, Lexicon, Spellings
 from spellonce.text import GAP, TextFormat, around_gap, read, split_lines, text_tokens
@@ -194,7 +195,7 @@ class Vectors:
         own = e @ place.hidden + bias.detach().min()
         nats = functional.softplus(others - own)
         lm = self._network.lm
-        if not isinstance(lm, LexemeLM) or self._network.feedback is not None:
+        if not isinstance(lm, LexemeLM) or isinstance(self._network.feedback, LastState):
             return nats
         if not len(place.following):
             return nats
@@ -214,12 +215,12 @@ class Vectors:
         rows = torch.zeros(len(words), self._table.shape[1], device=self._table.device)
         unseen = [i for i, is_known in enumerate(known) if not is_known]
         if unseen:
-            rows[unseen] = self._from_spellings([words[i] for i in unseen], steps)
+            rows[unseen] = self._read_as([words[i] for i in unseen], steps)
         for i, is_known in enumerate(known):
             if is_known:
                 rows[i] = self._table[self._lexicon.lexeme_id(words[i])]
         lm, table = self._network.lm, self._network.lm.table
-        if not isinstance(lm, LexemeLM) or self._network.feedback is not None:
+        if not isinstance(lm, LexemeLM) or isinstance(self._network.feedback, LastState):
             raise ConfigError("what follows a gap has a say only where the lexeme LM is an LSTM")
         rest = table(place.following[:-1])[:, None].expand(-1, len(words), -1)
         x = torch.cat([rows[None], rest])  # (T, N, D)
@@ -231,6 +232,15 @@ class Vectors:
             nats = table.nats(hidden.states.flatten(0, 1), targets)[1]
         found: Floats = nats.view(-1, len(words)).double().sum(0).cpu().numpy()
         return found
+
+    def _read_as(self, words: Sequence[str], steps: int) -> Tensor:
+        """What stands for words that are no lexemes when they are read.  (N, D)"""
+        if not isinstance(self._network.feedback, Composed):
+            return self._from_spellings(words, steps)
+        alphabet = self._lexicon.alphabet
+        spelled = Spellings.of(alphabet, [alphabet.replace(word) for word in words])
+        with torch.no_grad():
+            return self._table[UNK_ID] + self._network.feedback.vectors(spelled)
 
     def _from_spellings(self, words: Sequence[str], steps: int) -> Tensor:
         """What `infer` finds for words alone, roughly, for all of them at once.  (N, D)"""
