@@ -32,6 +32,7 @@ from spellonce import recipes, runtime
 from spellonce.batching import Rails, Window, training_spellings
 from spellonce.lexicon import Lexicon, Spellings
 from spellonce.plan import Plan
+from spellonce.recipes import Means
 from spellonce.trainer import Trainer
 
 N_LEXEMES, N_NOVEL = 50_000, 30_000
@@ -98,7 +99,8 @@ def plain_step(lexicon: Lexicon) -> tuple[Callable[[], None], int]:
 
 
 def our_step(lexicon: Lexicon, name: str, *settings: str) -> tuple[Callable[[], None], int]:
-    recipe = recipes.override(recipes.get(name), settings)
+    means = Means(bfloat16=runtime.has_bfloat16("cpu"))
+    recipe = recipes.override(recipes.get(name, means), settings)
     ids = made_up_text(len(lexicon.types), 200_000)
     network = make_network(recipe, lexicon, ids)
     trainer = Trainer(recipe, network, lexicon, ids, seed=0, plan=Plan.of(1000))
