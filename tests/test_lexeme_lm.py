@@ -199,6 +199,25 @@ def test_blockwise_softmax_equals_cross_entropy(
     torch.testing.assert_close(torch.autograd.grad(3 * total, tensors), expected)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("rows", [3, 40])
+def test_blockwise_softmax_in_bfloat16_is_near_the_exact_one(rows: int, shared: bool) -> None:
+    g, n, v, d = generator(5), 40, 30, 16
+    tensors = [torch.randn(*s, generator=g).requires_grad_() for s in ((n, d), (v, d), (v,))]
+    targets = torch.randint(v, (n,), generator=g)
+    share = torch.rand(n, generator=g) if shared else None
+    exact = sum_of_nats(*tensors, targets, share)
+    expected = torch.autograd.grad(exact[0], tensors)
+    with pytest.MonkeyPatch.context() as patch, torch.autocast("cpu", torch.bfloat16):
+        patch.setattr("spellonce.softmax._BLOCK", rows * v)
+        total, nats = sum_of_nats(*tensors, targets, share)
+    assert total.dtype == nats.dtype == torch.float32
+    torch.testing.assert_close(total, exact[0], rtol=5e-3, atol=0)
+    torch.testing.assert_close(nats, exact[1], rtol=2e-2, atol=5e-2)
+    for mine, theirs in zip(torch.autograd.grad(total, tensors), expected, strict=True):
+        assert mine.dtype == torch.float32 and float((mine - theirs).norm() / theirs.norm()) < 1e-2
+
+
 def test_a_peaked_softmax_stays_finite() -> None:
     hidden = torch.tensor([[1e4], [-1e4]])
     weight = torch.tensor([[1.0], [-1.0], [0.0]])

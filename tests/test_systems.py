@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,8 +66,13 @@ def toy_recipe(name: str, cuts: tuple[int, ...] = ()) -> Recipe:
     )  # fmt: skip
 
 
-def make(name: str, seed: int = 0, cuts: tuple[int, ...] = ()) -> Network:
-    recipe, lexicon = toy_recipe(name, cuts), make_lexicon()
+def make(
+    name: str,
+    seed: int = 0,
+    cuts: tuple[int, ...] = (),
+    fields: Mapping[str, Any] | None = None,
+) -> Network:
+    recipe, lexicon = replace(toy_recipe(name, cuts), **(fields or {})), make_lexicon()
     units = recipes.make_units(recipe, lexicon)
     counted = count_all(TYPES, lexicon, recipe.ngrams)
     network = recipes.build_model(recipe, lexicon, units, counted)
@@ -667,13 +673,24 @@ def test_what_is_composed_does_not_depend_on_the_words_beside_it() -> None:
     assert len({tuple(v.tolist()) for v in together.detach()}) == len(words)
 
 
-@pytest.mark.parametrize("name", ["hclm", "full-feedback"])
+@pytest.mark.parametrize("name", ["full", "composed"])
+def test_inputs_are_what_is_read(name: str) -> None:
+    network, lexicon = make(name), make_lexicon()
+    words = ["ab", "ba", "a", "b" * 7, "\n"]
+    inputs = network.inputs_of(lexicon, ["\n", *words])[:, None]
+    with torch.no_grad():
+        hidden, _ = network.lm.run(inputs, network.lm.zero_state(1))
+    torch.testing.assert_close(hidden.states[-1], network.begin(lexicon, words).hidden)
+
+
+@pytest.mark.parametrize("name", ["hclm", "full-feedback", "composed"])
 def test_a_very_long_word_is_read_in_pieces(name: str) -> None:
     network, lexicon = make(name), make_lexicon()
     tokens = ["ab" * 300, "a", "b" * 512, "ab"]
     reference = network.score_tokens(lexicon, tokens)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spellonce.speller._STEP_WINDOW", 7)
+        for module in ("speller", "feedback"):
+            patch.setattr(f"spellonce.{module}.STEP_WINDOW", 7)
         pieces = network.score_tokens(lexicon, tokens)
     for mine, theirs in zip(pieces, reference, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4)
@@ -690,11 +707,22 @@ def test_averaged_sgd_averages_all_of_a_system_but_a_speller() -> None:
         assert {parameter.split(".")[0] for parameter in trainer.averages.means} == averaged
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_products_in_bfloat16_give_nearly_the_same_gradients(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        *((name, {}) for name in ALL),
+        ("mixed", {"ngrams": NgramConfig(order=3, spelling_order=3, complement=0.9)}),
+        ("pure-char", {"lm": replace(LM, projected=True)}),
+        ("full", {"lm": replace(LM, projected=True, cuts=(3, 5))}),
+    ],
+    ids=str,
+)
+def test_products_in_bfloat16_give_nearly_the_same_gradients(
+    name: str, fields: dict[str, Any]
+) -> None:
     gradients = {}
     for precision in ("float32", "bfloat16"):
-        trainer = make_trainer(name)
+        trainer = make_trainer(name, make(name, fields=fields))
         trainer.recipe = replace(
             trainer.recipe,
             training=replace(trainer.recipe.training, precision=precision, clip=1e9),

@@ -92,7 +92,7 @@ def objective(
         logits = table.weights[0] @ moment.hidden[0] + table.biases[0]
         own = e @ moment.hidden[0] + table.biases[0].min()
         nats -= float(own - torch.logsumexp(torch.cat([logits, own[None]]), 0))
-        inputs = [e, *(table(torch.tensor([lexicon.lexeme_id(t)]))[0] for t in after[:-1])]
+        inputs = [e, *network.inputs_of(lexicon, after[:-1])]
         hidden, _ = network.lm.run(torch.stack(inputs)[:, None], moment.state[:2])  # type: ignore[attr-defined]
         ids = torch.tensor([lexicon.lexeme_id(t) for t in after])
         log_probs = table.log_probs(hidden.states[:, 0])

@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spellonce import lexicon as lexicons
-from spellonce import runtime
+from spellonce import recipes, runtime
 from spellonce.adaptive import Learning
 from spellonce.errors import ConfigError, DataError, SpellOnceError
 from spellonce.lexicon import BOUNDARY_SYMBOL, N_SCALAR_VALUES, OTHER, Alphabet
@@ -47,6 +47,7 @@ from spellonce.mixture import SpellingMixture, TextMixture
 from spellonce.model import Model
 from spellonce.speller import SpellingSteps
 from spellonce.stepping import Stepper
+from spellonce.systems import SYSTEMS
 from spellonce.text import EOS, Reading, TextFormat, join_tokens, read, split_lines
 
 MAGIC = b"\xabsp1\r\n"
@@ -470,7 +471,9 @@ def fingerprint(model: Model, stepper: Stepper) -> bytes:
         if isinstance(part, TextMixture | SpellingMixture):
             for name, array in sorted(part.ngrams.arrays().items()):
                 digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
-    about = [asdict(model.format), asdict(model.recipe), stepper.adaptation.to_json()]
+    recipe = recipes.to_json(model.recipe)
+    parts = {part: recipe[part] for part in SYSTEMS[model.recipe.system].parts}
+    about = [asdict(model.format), model.recipe.system, parts, stepper.adaptation.to_json()]
     digest.update(json.dumps(about, sort_keys=True).encode())
     for name, tensor in sorted((stepper.scale or {}).items()):
         digest.update(name.encode() + tensor.float().cpu().numpy().tobytes())

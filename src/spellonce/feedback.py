@@ -26,7 +26,7 @@ from torch.nn import functional
 from spellonce.errors import ConfigError
 from spellonce.lexeme_lm import Hidden, LexemeLM, State
 from spellonce.lexicon import UNK_ID, Spellings
-from spellonce.speller import Speller, by_length, padded
+from spellonce.speller import STEP_WINDOW, Speller, by_length, padded
 
 
 @dataclass(frozen=True)
@@ -178,18 +178,34 @@ class Composed(nn.Module):
             symbols = functional.pad(symbols, (0, 0, 0, 1)).to(self.characters.device)
             there = torch.arange(len(symbols))[:, None] < torch.from_numpy(lengths[rows])
             there = there.to(symbols.device)
-            x = functional.embedding(symbols, self.characters) * there[..., None]  # (L, N, C)
-            x = x.permute(1, 2, 0)
-            found = []
-            for module in self.filters:
-                width = cast(nn.Conv1d, module).kernel_size[0]
-                seen = module(functional.pad(x, (0, width - 1)))  # (N, filters, L)
-                seen = seen.masked_fill(~there.T[:, None], float("-inf"))
-                found.append(seen.amax(2).relu())
-            mapped: Tensor = self.map(torch.cat(found, 1))
+            most = self._most(symbols, there)
+            mapped: Tensor = self.map(most.relu())
             return mapped.to(self.map.weight.dtype)
 
         return by_length(spellings, of)
+
+    def _most(self, symbols: Tensor, there: Tensor) -> Tensor:
+        """The most that each filter finds in words (L, N), where they are there.  (N, filters)
+
+        Without gradients, long words are read piece by piece: no single one can fill the memory.
+        """
+        window = len(symbols) if torch.is_grad_enabled() else STEP_WINDOW
+        best: Tensor | None = None
+        for start in range(0, len(symbols), window):
+            overlap = max(cast(nn.Conv1d, module).kernel_size[0] for module in self.filters) - 1
+            piece = slice(start, start + window + overlap)
+            x = functional.embedding(symbols[piece], self.characters) * there[piece, :, None]
+            here = there[start : start + window].T[:, None]  # (N, 1, L)
+            found = []
+            for module in self.filters:
+                width = cast(nn.Conv1d, module).kernel_size[0]
+                padded_x = functional.pad(x.permute(1, 2, 0), (0, width - 1))  # (N, C, L)
+                seen = module(padded_x)[..., : here.shape[2]]
+                found.append(seen.masked_fill(~here, float("-inf")).amax(2))
+            most = torch.cat(found, 1)
+            best = most if best is None else torch.maximum(best, most)
+        assert best is not None
+        return best
 
     def read(
         self,

@@ -228,7 +228,7 @@ class LSTMStack(nn.Module):
             x, layer_state = layer(x, layer_state, c.drop_recurrent, generator)
             new_state.append(layer_state)
         if self.projection is not None:
-            x = self.projection(x)
+            x = self.projection(x).to(self.projection.weight.dtype)
         return Hidden(x, dropout(x, c.drop_output, generator, (1, *x.shape[1:]))), new_state
 
 

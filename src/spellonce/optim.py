@@ -44,8 +44,8 @@ class TrainingConfig:
     clip_separately: bool = False
     """Clip lexeme LM and speller each on its own: a lexicon step cannot crowd out the LM."""
     precision: Precision = "float32"
-    """What matrices are multiplied in while training: `bfloat16` is faster where the machine has
-    instructions for it. Weights, sums and all scoring are `float32` in any case."""
+    """What products and activations are computed in while training: `bfloat16` is faster where the
+    processor has instructions for it. Weights, optimiser and all scoring are `float32`."""
     epochs: float = 750.0
     """Length of the run where neither steps nor a budget are given."""
     nonmonotone: int = 5

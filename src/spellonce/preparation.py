@@ -54,7 +54,7 @@ def means_of_run(run: RunFolder) -> Means:
     return Means(
         config["length"]["budget"],
         sum(stop - start for _, start, stop in spans),
-        config["recipe"]["training"]["precision"] == "bfloat16",
+        config["recipe"]["training"].get("precision") == "bfloat16",
     )
 
 

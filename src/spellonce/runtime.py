@@ -38,11 +38,10 @@ def prepare(device: str = "cpu", threads: int | None = None) -> torch.device:
 
 
 def has_bfloat16(device: str) -> bool:
-    """Whether a device multiplies matrices in bfloat16 by instructions of its own."""
-    if device.startswith("cuda"):
-        return torch.cuda.is_available() and torch.cuda.is_bf16_supported(False)
+    """Whether a processor multiplies matrices in bfloat16 by instructions of its own."""
     names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # there is no public way to ask
-    return device == "cpu" and any(getattr(torch.cpu, name, bool)() for name in names)
+    is_cpu = torch.device(device).type == "cpu"
+    return is_cpu and any(getattr(torch.cpu, name, bool)() for name in names)
 
 
 @contextmanager

@@ -50,13 +50,15 @@ class _SumOfNats(torch.autograd.Function):
 
 
 def _sum(nats: Tensor, share: Tensor | None) -> Tensor:
-    return nats.sum() if share is None else nats @ share
+    return nats.sum() if share is None else (nats * share).sum()
 
 
 def _precision(like: Tensor) -> torch.dtype:
     """What products are computed in: what `torch.autocast` says, where it is on."""
     device = like.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else like.dtype
+    if like.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return like.dtype
+    return torch.get_autocast_dtype(device)
 
 
 def _blockwise(

@@ -26,7 +26,7 @@ from spellonce.lexicon import BOUNDARY_SYMBOL, Spellings
 from spellonce.mixture import SpellingMixture
 
 _PAD = -100
-_STEP_WINDOW = 512
+STEP_WINDOW = 512
 """Steps of a long spelling read at a time when no gradient is wanted."""
 _CELLS = 1 << 16
 """Padded characters in one batch of words."""
@@ -163,7 +163,7 @@ def last_states(
 
     Without gradients, long words are read piece by piece: no single one can fill the memory.
     """
-    window = len(symbols) if torch.is_grad_enabled() else _STEP_WINDOW
+    window = len(symbols) if torch.is_grad_enabled() else STEP_WINDOW
     found: Tensor | None = None
     for start in range(0, len(symbols), window):
         out, state = run(symbols[start : start + window], state)
@@ -255,7 +255,7 @@ class Speller(nn.Module):
         history = None if self.mixture is None else self.mixture.zero_history(len(vectors))
         total = vectors.new_zeros(len(vectors), dtype=torch.float64)
         n_steps = len(batch[0])
-        window = n_steps if torch.is_grad_enabled() else _STEP_WINDOW
+        window = n_steps if torch.is_grad_enabled() else STEP_WINDOW
         for start in range(0, n_steps, window):
             inputs, targets = (x[start : start + window].to(vectors.device) for x in batch)
             x, state = self.run(inputs, vectors, state, generator)

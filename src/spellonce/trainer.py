@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spellonce.batching import LexiconSampler, Rails, Window, training_spellings
-from spellonce.errors import RunError
+from spellonce.errors import ConfigError, RunError
 from spellonce.lexicon import N_SPECIAL, Lexicon
 from spellonce.network import Network, detached, load_weights
 from spellonce.optim import (
@@ -99,10 +99,10 @@ class Trainer:
             hapax_only=objective.lexicon_types == "hapax", unspelled=objective.unspelled,
         )  # fmt: skip
         self.parameters = dict(network.named_parameters())
-        lm_names = [name for name in self.parameters if name.startswith("lm.")]
+        of_lm = [name for name in self.parameters if name.startswith(("lm.", "feedback."))]
         self._groups = [
-            [self.parameters[name] for name in lm_names],
-            [p for name, p in self.parameters.items() if name not in lm_names],
+            [self.parameters[name] for name in of_lm],
+            [p for name, p in self.parameters.items() if name not in of_lm],
         ]
         self.optimizer = make_optimizer(recipe.training, list(self.parameters.values()))
         is_sgd = recipe.training.optimizer == "sgd"
@@ -145,7 +145,9 @@ class Trainer:
     def _precision(self) -> torch.autocast:
         """What matrices are multiplied in."""
         low = self.recipe.training.precision == "bfloat16"
-        return torch.autocast(self.network.device.type, torch.bfloat16, enabled=low)
+        if low and self.network.device.type != "cpu":  # where autocast takes float16 for LSTMs
+            raise ConfigError("precision=bfloat16 is for the CPU: leave it out with --device")
+        return torch.autocast("cpu", torch.bfloat16, enabled=low)
 
     def _window_backward(self, window: Window) -> None:
         """Factors (3) and (4), per token of the window, and the regularisers, per token of all."""

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from spellonce.batching import Window
 from spellonce.errors import ConfigError
-from spellonce.feedback import Feedback
+from spellonce.feedback import Composed, Feedback
 from spellonce.feedback import zero_state as with_feedback
 from spellonce.lexeme_lm import Hidden, LexemeLM, LexemeModel, State
 from spellonce.lexicon import EOS_ID, UNK_ID, Lexicon, Spellings
@@ -152,7 +152,7 @@ class TwoLevel(Network):
 
     def is_averaged(self, name: str) -> bool:
         """The speller stays on plain SGD (paper, appendix A)."""
-        return name.startswith("lm.")
+        return name.startswith(("lm.", "feedback."))
 
     def initialise(self, seed: int, lexicon: Lexicon) -> None:
         """Seeded weights."""
@@ -389,6 +389,19 @@ class TwoLevel(Network):
         n_own = len(moment.state) - (self.mixture is not None)
         state = self.feedback.told(self.novel, moment.state[:n_own], moment.hidden, word)
         return [*state, *moment.state[n_own:]]
+
+    @torch.no_grad()
+    def inputs_of(self, lexicon: Lexicon, words: Sequence[str]) -> Tensor:
+        """What the lexeme LM reads of words, as far as that does not depend on a state.  (N, D)"""
+        ids = np.array([lexicon.lexeme_id(word) for word in words], dtype=np.int64)
+        rows = cast(Tensor, self.lm.table(torch.from_numpy(ids).to(self.device))).detach().clone()
+        if isinstance(self.feedback, Composed):
+            novel = np.flatnonzero(ids == UNK_ID)
+            forms = [lexicon.alphabet.replace(words[i]) for i in novel.tolist()]
+            rows[torch.from_numpy(novel)] += self.feedback.vectors(
+                Spellings.of(lexicon.alphabet, forms)
+            )
+        return rows
 
     @torch.no_grad()
     def lexeme_log_probs(self, moment: Moment) -> Tensor:

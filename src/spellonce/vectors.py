@@ -60,6 +60,8 @@ class _Context:
     """The state in which it is going to be read."""
     following: Tensor
     """Ids of what follows.  (T,)"""
+    inputs: Tensor
+    """What the lexeme LM reads of it.  (T, D)"""
 
 
 class Vectors:
@@ -173,8 +175,10 @@ class Vectors:
             tokens, marked = text_tokens(context, self._format), word or ""
         for i, hidden, state in self._walk(tokens):
             if tokens[i] == marked:
-                ids, _ = self._lexicon.encode(tokens[i + 1 : i + 1 + _FOLLOWING])
-                found.append(_Context(hidden, state, torch.from_numpy(ids).to(hidden.device)))
+                rest = tokens[i + 1 : i + 1 + _FOLLOWING]
+                ids = torch.from_numpy(self._lexicon.encode(rest)[0]).to(hidden.device)
+                inputs = self._network.inputs_of(self._lexicon, rest)
+                found.append(_Context(hidden, state, ids, inputs))
         if not found:
             raise ConfigError(f"neither {word!r} nor {GAP} stands in the context {context!r}")
         return found
@@ -199,8 +203,7 @@ class Vectors:
             return nats
         if not len(place.following):
             return nats
-        rest = table(place.following[:-1]).detach()
-        x = torch.cat([e[None], rest])[:, None]  # (T, 1, D)
+        x = torch.cat([e[None], place.inputs[:-1]])[:, None]  # (T, 1, D)
         n_layers = len(lm.layers)
         hidden, _ = lm.run(x, place.state[:n_layers])
         return nats + table.nats(hidden.states[:, 0], place.following)[0]
@@ -211,18 +214,14 @@ class Vectors:
         A lexeme is read as itself, any other word as what its spelling says of it.
         """
         (place,) = self._places(None, context)
-        known = [word in self for word in words]
-        rows = torch.zeros(len(words), self._table.shape[1], device=self._table.device)
-        unseen = [i for i, is_known in enumerate(known) if not is_known]
-        if unseen:
-            rows[unseen] = self._read_as([words[i] for i in unseen], steps)
-        for i, is_known in enumerate(known):
-            if is_known:
-                rows[i] = self._table[self._lexicon.lexeme_id(words[i])]
+        rows = self._network.inputs_of(self._lexicon, words)
+        unseen = [i for i, word in enumerate(words) if word not in self]
+        if unseen and not isinstance(self._network.feedback, Composed):
+            rows[unseen] = self._from_spellings([words[i] for i in unseen], steps)
         lm, table = self._network.lm, self._network.lm.table
         if not isinstance(lm, LexemeLM) or isinstance(self._network.feedback, LastState):
             raise ConfigError("what follows a gap has a say only where the lexeme LM is an LSTM")
-        rest = table(place.following[:-1])[:, None].expand(-1, len(words), -1)
+        rest = place.inputs[:-1, None].expand(-1, len(words), -1)
         x = torch.cat([rows[None], rest])  # (T, N, D)
         state = [tuple(t.expand(-1, len(words), -1).contiguous() for t in part)
                  for part in place.state[: len(lm.layers)]]  # fmt: skip
@@ -232,15 +231,6 @@ class Vectors:
             nats = table.nats(hidden.states.flatten(0, 1), targets)[1]
         found: Floats = nats.view(-1, len(words)).double().sum(0).cpu().numpy()
         return found
-
-    def _read_as(self, words: Sequence[str], steps: int) -> Tensor:
-        """What stands for words that are no lexemes when they are read.  (N, D)"""
-        if not isinstance(self._network.feedback, Composed):
-            return self._from_spellings(words, steps)
-        alphabet = self._lexicon.alphabet
-        spelled = Spellings.of(alphabet, [alphabet.replace(word) for word in words])
-        with torch.no_grad():
-            return self._table[UNK_ID] + self._network.feedback.vectors(spelled)
 
     def _from_spellings(self, words: Sequence[str], steps: int) -> Tensor:
         """What `infer` finds for words alone, roughly, for all of them at once.  (N, D)"""

@@ -139,6 +139,7 @@ class WordCache(nn.Module):
         """log attention of states (B, T, D) on live keys (B, S, D) → (B, T, S)"""
         scores = self.query(h) @ keys.transpose(1, 2) / self.n_vector**0.5
         # A large finite number instead of −∞: a row without live keys must not become NaN.
+        scores = scores.to(keys.dtype)  # where products have fewer digits, a softmax has not
         return torch.log_softmax(scores.masked_fill(~live, -1e9), 2)
 
     def route(self, hidden: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:

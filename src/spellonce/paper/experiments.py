@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -22,7 +22,7 @@ from spellonce.model import load
 from spellonce.paper import ngram_ranks, published, reports
 from spellonce.paper.markdown import plural
 from spellonce.paper.reports import Outcome, Report
-from spellonce.preparation import Length, check_agreement, means_of
+from spellonce.preparation import Length, check_agreement, means_of, means_of_run
 from spellonce.progress import Reporter
 from spellonce.recipes import Means, Recipe
 from spellonce.runs import RunFolder
@@ -398,13 +398,14 @@ def reproduce(
     length = plan(experiment, wish)
     datasets = {job.dataset: corpus.find_dataset(job.dataset) for job in experiment.jobs}
     lengths = {job.name: job.length or length for job in experiment.jobs}
-    made = {
-        job.name: job.recipe(wish.size, means_of(datasets[job.dataset], lengths[job.name]))
-        for job in experiment.jobs
-    }
-    for job in experiment.jobs:  # what stands there already must be of the same kind
+    made: dict[str, Recipe] = {}
+    for job in experiment.jobs:
         run = RunFolder(out / "runs" / job.name)
+        means = means_of(datasets[job.dataset], lengths[job.name], device or "cpu")
         if run.started:
+            means = replace(means, bfloat16=means_of_run(run).bfloat16)
+        made[job.name] = job.recipe(wish.size, means)
+        if run.started:  # what stands there already must be of the same kind
             check_agreement(
                 run, run.read_config(), datasets[job.dataset], made[job.name], job.seed, device,
                 threads, lengths[job.name],
