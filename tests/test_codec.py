@@ -16,9 +16,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spellonce import codec
+from spellonce import codec, coding
 from spellonce.adaptive import Learning
-from spellonce.codec import CodecError, _GapCoder, _Others, _Reader, _Writer
+from spellonce.coding import BitReader, BitWriter, CodecError, GapCoder, Others, TextCoder, varint
 from spellonce.lexicon import Alphabet
 from spellonce.model import Model, load
 from spellonce.text import LayoutCode, TextFormat, split_lines
@@ -74,10 +74,10 @@ def test_any_bytes_come_back(model: Model, data: bytes, mode: str) -> None:
 def test_spaces_come_back(model: Model, data: bytes) -> None:
     """Where tokens are split at spaces, all other white space is coded beside them."""
     text = data.decode()
-    spaced = codec._Text(model.stepper(), TextFormat("spaces"))
+    spaced = TextCoder(model.stepper(), TextFormat("spaces"))
     payload = spaced.encode(text)
     if payload is not None:
-        again = codec._Text(model.stepper(), TextFormat("spaces"))
+        again = TextCoder(model.stepper(), TextFormat("spaces"))
         assert again.decode(payload, len(text.encode())) == text
 
 
@@ -85,10 +85,10 @@ def test_spaces_come_back(model: Model, data: bytes) -> None:
 def test_text_takes_the_bits_that_were_announced(model: Model, mode: str) -> None:
     text = make_text(60, seed=5) + "The zibbled wug, naïve: 7☃!\n"
     announced = model.evaluate(split_lines(text), learning=MODES[mode])["bits_strict"]
-    payload = codec._Text(model.stepper(MODES[mode]), model.format).encode(text)
+    payload = TextCoder(model.stepper(MODES[mode]), model.format).encode(text)
     assert payload is not None
     assert 8 * len(payload) == pytest.approx(announced, abs=0.002 * announced + 64)
-    again = codec._Text(model.stepper(MODES[mode]), model.format)
+    again = TextCoder(model.stepper(MODES[mode]), model.format)
     assert again.decode(payload, len(text.encode())) == text
     data = packed(model, text.encode(), MODES[mode])
     assert len(data) <= len(payload) + 160, "all that is around it"
@@ -155,12 +155,12 @@ def test_another_model_is_refused(
 def test_other_arithmetic_is_noticed(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """A decoder that computes otherwise gives no wrong file, and says who made it."""
     data = packed(model, make_text(5, seed=9).encode())
-    plain = codec._categorical
+    plain = coding._categorical
 
     def a_little_different(p: Any) -> Any:
         return plain(p + 1e-3 * p.max())
 
-    monkeypatch.setattr(codec, "_categorical", a_little_different)
+    monkeypatch.setattr(coding, "_categorical", a_little_different)
     monkeypatch.setattr(codec, "_made_by", lambda: "another machine")
     with pytest.raises(CodecError, match=r"it was made with .* and this is another machine"):
         unpacked(model, data)
@@ -173,7 +173,7 @@ def test_hostile_containers_are_refused(model: Model) -> None:
     assert head + whole[len(head) :] == whole
 
     def with_block(kind: int, n: int, payload: bytes) -> bytes:
-        block = bytes([kind]) + codec._varint(n) + codec._varint(len(payload)) + payload
+        block = bytes([kind]) + varint(n) + varint(len(payload)) + payload
         return head + block + codec._crc(block)
 
     bomb = lzma.compress(bytes(1 << 22), **codec._LZMA_FORMAT)
@@ -182,9 +182,9 @@ def test_hostile_containers_are_refused(model: Model) -> None:
         with_block(codec._LZMA, 10, bomb),
         with_block(7, 4, b"abcd"),
         with_block(codec._MODELLED, 1 << 40, b""),
-        with_block(codec._MODELLED, 1000, codec._varint(500) + codec._varint(0)),
-        with_block(codec._MODELLED, 1000, codec._varint(1 << 50) + codec._varint(0) + noise),
-        with_block(codec._MODELLED, 1000, codec._varint(500) + codec._varint(0) + noise),
+        with_block(codec._MODELLED, 1000, varint(500) + varint(0)),
+        with_block(codec._MODELLED, 1000, varint(1 << 50) + varint(0) + noise),
+        with_block(codec._MODELLED, 1000, varint(500) + varint(0) + noise),
         with_block(codec._MODELLED, 1000, b""),
         with_block(codec._STORED, 3, b"abcd"),
     ):
@@ -206,26 +206,26 @@ def test_a_long_word_is_cut_out_of_its_text(model: Model) -> None:
 @given(char=st.characters(exclude_categories=["Cs"]))
 def test_other_characters_are_numbered(char: str) -> None:
     alphabet = Alphabet("abcé\U0001f600")
-    others = _Others(alphabet)
+    others = Others(alphabet)
     if char not in alphabet.chars:
         assert 0 <= others.number(char) < others.n
         assert others.char(others.number(char)) == char
 
 
 def test_the_last_other_character_is_the_last() -> None:
-    others = _Others(Alphabet("ab"))
+    others = Others(Alphabet("ab"))
     assert others.number("\U0010ffff") == others.n - 1 == 1_112_061
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["before", "between"]), st.integers(0, 40)), max_size=40))
 def test_gaps_cost_what_the_layout_code_says(gaps: list[tuple[str, int]]) -> None:
-    writer, code, coder = _Writer(), LayoutCode(), _GapCoder()
+    writer, code, coder = BitWriter(), LayoutCode(), GapCoder()
     nats = 0.0
     for place, extra in gaps:
         coder.gap(writer, place, extra)
         nats += code.nats(place, extra)
-    reader, again = _Reader(writer.bytes()), _GapCoder()
+    reader, again = BitReader(writer.bytes()), GapCoder()
     assert [again.gap(reader, place, None) for place, _ in gaps] == [extra for _, extra in gaps]
     assert 8 * len(writer.bytes()) <= nats / math.log(2) * 1.1 + 2 * len(gaps) + 64
 
@@ -258,12 +258,12 @@ def test_compression_is_verified(
 ) -> None:
     text = tmp_path / "text.txt"
     text.write_text("the ba ke lo\n")
-    plain = codec._Reader.choose
+    plain = BitReader.choose
 
-    def wrong(self: _Reader, p: Any, chosen: int | None) -> int:
+    def wrong(self: BitReader, p: Any, chosen: int | None) -> int:
         return min(plain(self, p, chosen) + 1, len(p) - 1)
 
-    monkeypatch.setattr(codec._Reader, "choose", wrong)
+    monkeypatch.setattr(BitReader, "choose", wrong)
     result = call("compress", "-m", tuned, text, tmp_path / "out")
     result.refused("", 1)
     assert not (tmp_path / "out").exists()

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import spellonce
 from spellonce.web import app as web
+from spellonce.web.serving import Limits, Loading
 from spellonce.web.views import Views
 
 from .conftest import call
@@ -42,8 +43,8 @@ def client(tuned: Path) -> Iterator[TestClient]:
         yield found
 
 
-def loading(run: Path) -> web.Loading:
-    return web.Loading(lambda: Views(spellonce.load(run)))
+def loading(run: Path) -> Loading:
+    return Loading(lambda: Views(spellonce.load(run)))
 
 
 def test_the_page_needs_nobody_else(client: TestClient) -> None:
@@ -196,7 +197,7 @@ def test_whoever_comes_too_late_is_told_and_health_is_answered(
         return {"text": text}
 
     monkeypatch.setattr(Views, "score", slow)
-    limits = web.Limits(waiting=1, seconds=20.0)
+    limits = Limits(waiting=1, seconds=20.0)
     with TestClient(web.create_app(loading(tuned), limits)) as client:
         codes: list[int] = []
 

@@ -27,7 +27,8 @@ def serve(
     try:
         import uvicorn
 
-        from spellonce.web.app import LOCAL, Loading, create_app
+        from spellonce.web.app import LOCAL, create_app
+        from spellonce.web.serving import Loading
     except ImportError as error:
         raise ConfigError(
             f"the page needs {error.name}, which is not installed: pip install 'spellonce[web]'"
