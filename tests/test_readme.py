@@ -1,0 +1,64 @@
+"""What the README tells a newcomer to type works as it stands, but for sizes and times."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from spellonce import cli
+
+from .conftest import call, make_text, tiny
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+BLOCKS = README.split("\n```")[1::2]
+QUICK_START = next(block for block in BLOCKS if "spellonce train my-text.txt" in block)
+
+
+def commands(block: str) -> list[list[str]]:
+    """What is typed in a block, in words."""
+    lines = block.replace("\\\n", " ").splitlines()
+    return [
+        shlex.split(line, comments=True)
+        for line in lines
+        if re.match(r"(echo .*)?spellonce ", line)
+    ]
+
+
+def test_the_quick_start_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = make_text(200).replace("the", "walked")
+    for name in ("my-text.txt", "a.txt"):
+        Path(name).write_text(text, encoding="utf-8")
+    call("train", "my-text.txt", "--steps", 20, "--out", "other-run", *tiny("rails=3")).ok()
+    typed = commands(QUICK_START)
+    assert len(typed) >= 9
+    for command in typed:
+        stdin = b""
+        if "|" in command:
+            at = command.index("|")
+            stdin, command = command[1].encode(), command[at + 1 :]
+        _, *arguments = command
+        if arguments[0] == "train":
+            at = arguments.index("--budget")
+            arguments[at : at + 2] = ["--steps", "20", *tiny()]
+        if arguments[0] == "tune":
+            arguments += ["--tokens", "100"]
+        assert call(*arguments, stdin=stdin).ok() or arguments[0] in ("compress",), command
+
+
+@pytest.mark.parametrize("command", [c for b in BLOCKS for c in commands(b)], ids=shlex.join)
+def test_every_option_in_the_readme_exists(command: list[str]) -> None:
+    found = typer.main.get_command(cli.app)
+    words = [word for word in command[command.index("spellonce") + 1 :] if word not in ("…", "|")]
+    while hasattr(found, "commands") and words:
+        name = words.pop(0)
+        assert name in found.commands, f"no command {name}"
+        found = found.commands[name]
+    options = {option for parameter in found.params for option in parameter.opts}
+    for word in words:
+        word = word.strip("[]")
+        assert not word.startswith("-") or word in options, f"no option {word}"
