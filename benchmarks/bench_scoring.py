@@ -24,7 +24,7 @@ from spellonce import recipes, runtime
 from spellonce.lexicon import UNK_ID
 
 LENGTH = 1024
-BATCHES = (1, 2, 4, 8)
+BATCHES = (1, 2, 4)
 
 
 def ours(recipe: str, n_articles: int) -> dict[str, Callable[[], object]]:
@@ -44,11 +44,11 @@ def ours(recipe: str, n_articles: int) -> dict[str, Callable[[], object]]:
     }
 
 
-def theirs(n_articles: int) -> dict[str, Callable[[], object]]:
+def theirs() -> dict[str, Callable[[], object]]:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     model = GPT2LMHeadModel(GPT2Config()).eval().requires_grad_(False)
-    ids = torch.randint(50_257, (max(n_articles, 8), LENGTH))
+    ids = torch.randint(50_257, (max(BATCHES), LENGTH))
 
     def score(batch: int, n: int) -> None:
         with torch.inference_mode():
@@ -79,13 +79,13 @@ def main() -> None:
             for run in ours(arguments.recipe, arguments.articles).values():
                 run()
         else:
-            theirs(arguments.articles)["articles, 1 at a time"]()
+            theirs()["articles, 1 at a time"]()
         print(json.dumps({"peak_rss_mb": runtime.peak_rss_mb()}))
         return
     runs = {
         f"ours, {name}": run for name, run in ours(arguments.recipe, arguments.articles).items()
     }
-    runs |= {f"GPT-2, {name}": run for name, run in theirs(arguments.articles).items()}
+    runs |= {f"GPT-2, {name}": run for name, run in theirs().items()}
     tokens = {
         name: (arguments.articles if name == "ours, articles" else 8 if "ours" in name
                else 2 if "stream" in name else max(BATCHES)) * LENGTH
