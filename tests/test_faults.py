@@ -180,7 +180,7 @@ def test_what_cannot_be_done(world: Path, command: str, telling: str) -> None:
         ("learning_rate=nan", "'nan' is not a number"),
         ("clip=inf", "'inf' is not a number"),
         ("proximal=perhaps", "'perhaps' is neither true nor false"),
-        ("optimizer=foo", "optimizer must be one of sgd, adam, not 'foo'"),
+        ("optimizer=foo", "optimizer must be sgd or adam, not 'foo'"),
         ("tokenization=bpe", "tokenization must be one of reversible, spaces"),
         ("lm.cuts=10,x", "'x' is not a whole number"),
         ("lm.cuts=1", "lm.cuts must be 2 or more"),

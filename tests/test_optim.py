@@ -99,7 +99,7 @@ def test_overrides_are_typed() -> None:
         ("proximal=perhaps", "neither true nor false"),
         ("learning_rate=nan", "not a number"),
         ("learning_rate=-1", "above 0"),
-        ("optimizer=lion", "sgd, adam"),
+        ("optimizer=lion", "sgd or adam"),
         ("rails=0", "at least 1"),
         ("tokenization=words", "reversible, spaces"),
         ("nothing.vocab_size=3", "no such field"),

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from spellonce.errors import ConfigError
 from spellonce.paper import experiments
 from spellonce.paper.experiments import EXPERIMENTS, Wish, plan
 from spellonce.preparation import Length
+from spellonce.recipes import Recipe
 
 from .conftest import call
 from .test_golden import text
@@ -127,6 +129,25 @@ def test_asides_have_a_line_each(data: Path) -> None:
     for name in ("speller_norm=l2", "full-feedback", "full-transformer", "lexicon_types=hapax",
                  "vocab_size=1", "importance sampling"):  # fmt: skip
         assert name in report, name
+
+
+def test_what_cannot_be_trained_does_not_stop_the_others(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = experiments.train
+
+    def too_short(dataset: object, recipe: Recipe, *rest: Any, **more: Any) -> Any:
+        if recipe.system == "full":
+            raise ConfigError("a budget of 1 s is too short")
+        return train(dataset, recipe, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(experiments, "train", too_short)
+    result = call("reproduce", "table1", "--dataset", "toy-de", "--steps", 1, "--out", "out",
+                  "--systems", "full,1gram,uncond")  # fmt: skip
+    assert result.code == 1
+    assert result.err.startswith("spellonce: full could not be trained")
+    assert "1 of 3: full cannot be trained: a budget of 1 s is too short" in result.out
+    assert "3 of 3: uncond" in result.out and Path("out/table1.md").is_file()
 
 
 def test_a_curve_over_minutes(data: Path) -> None:

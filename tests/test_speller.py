@@ -73,7 +73,7 @@ def test_long_spellings_are_read_in_windows(monkeypatch: pytest.MonkeyPatch) -> 
     speller = make()
     words = ["ab" * 100, "b" * 150, "a"]
     whole = speller.nats(vectors(3), spell(words))
-    monkeypatch.setattr(spellers, "_STEP_WINDOW", 7)
+    monkeypatch.setattr(spellers, "STEP_WINDOW", 7)
     with torch.no_grad():
         torch.testing.assert_close(speller.nats(vectors(3), spell(words)), whole)
 

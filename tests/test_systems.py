@@ -539,6 +539,9 @@ def test_importance_sampling_finds_the_mass_of_all_segmentations() -> None:
     assert estimate[0] == pytest.approx(-math.log(exact), abs=0.03)
     assert estimate[0] < canonical[3]
     assert estimate[1] == pytest.approx(canonical[2], rel=1e-5), "EOS has one segmentation"
+    for seed in range(20):  # with any number of draws, the canonical one is there
+        few = network.all_segmentations_nats(lexicon, tokens, [0, 1, 3], n_samples=1, seed=seed)
+        assert (few <= canonical[[0, 1, 3]] + 1e-5).all()
 
 
 def test_characters_have_one_segmentation() -> None:

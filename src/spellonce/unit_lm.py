@@ -140,6 +140,7 @@ class UnitLM(Network):
         The history of each is the canonical one. Segmentations are drawn unit by unit from the
         model itself, restricted to units that spell the word; the product of the masses Z that
         the restriction leaves is then an unbiased estimate of the whole sum (importance sampling).
+        The canonical one is known and is not estimated, so the sum is never less than it.
         """
         generator = torch.Generator(self.device).manual_seed(seed)
         wanted = sorted(set(places))
@@ -160,30 +161,40 @@ class UnitLM(Network):
     def _word_nats(
         self, word: str, moment: Moment, n_samples: int, generator: torch.Generator
     ) -> float:
+        canonical = self.units.segment(word)
         fitting = self._fitting(word)
-        at = np.zeros(n_samples, dtype=np.int64)  # how much of the word each sample has spelled
-        log_weight = np.zeros(n_samples)
-        hidden = moment.hidden.expand(n_samples, -1)
+        n = 1 + n_samples  # the first is no sample: it goes along the canonical segmentation
+        at = np.zeros(n, dtype=np.int64)  # how much of the word each has spelled
+        log_weight = np.zeros(n)
+        hidden = moment.hidden.expand(n, -1)
         state: State = [
-            tuple(t.expand(t.shape[0], n_samples, *t.shape[2:]).contiguous() for t in part)
+            tuple(t.expand(t.shape[0], n, *t.shape[2:]).contiguous() for t in part)
             for part in moment.state
         ]  # rails are dimension 1
-        ended = np.zeros(n_samples, dtype=bool)
+        taken: list[list[int]] = [[] for _ in range(n)]
+        ended = np.zeros(n, dtype=bool)
         first = True
         while not ended.all():
             log_probs = self.lm.table.log_probs(hidden, _BEGINNING if first else _INSIDE).double()
-            units = np.zeros(n_samples, dtype=np.int64)
-            for i in np.flatnonzero(~ended):
+            units = np.zeros(n, dtype=np.int64)
+            for i in np.flatnonzero(~ended).tolist():
                 ids, lengths, ends = fitting[at[i]]
                 here = log_probs[i, ids]
-                log_weight[i] += float(here.logsumexp(0))
-                pick = int(torch.multinomial(here.softmax(0), 1, generator=generator))
+                if i == 0:
+                    pick = ids.tolist().index(canonical[len(taken[0])])
+                    log_weight[i] += float(here[pick])
+                else:
+                    pick = int(torch.multinomial(here.softmax(0), 1, generator=generator))
+                    log_weight[i] += float(here.logsumexp(0))
                 units[i] = int(ids[pick])
+                taken[i].append(int(ids[pick]))
                 at[i] += lengths[pick]
                 ended[i] = ends[pick]
             states, state = self.lm(torch.from_numpy(units).to(self.device)[None], state)
             hidden, first = states.states[-1], False
-        return float(np.log(n_samples) - np.logaddexp.reduce(log_weight))
+        log_weight[1:] -= np.log(n_samples)
+        others = [i for i in range(1, n) if taken[i] != canonical]
+        return -float(np.logaddexp.reduce(log_weight[[0, *others]]))
 
     def _fitting(self, word: str) -> list[tuple[Tensor, list[int], list[bool]]]:
         """For each place in a word: the units that may come there, their lengths, their ends."""

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from spellonce import corpus, plots, recipes
 from spellonce.adaptive import Learning
-from spellonce.errors import ConfigError, InterruptedTrainingError
+from spellonce.errors import ConfigError, InterruptedTrainingError, RunError, SpellOnceError
 from spellonce.evaluations import evaluation_of
 from spellonce.lexicon import N_SPECIAL
 from spellonce.model import load
@@ -414,6 +414,7 @@ def reproduce(
     each = length.budget if length else None
     outcomes: list[Outcome] = []
     runs: list[Path] = []
+    failed: list[str] = []
     for number, job in enumerate(experiment.jobs, 1):
         folder = out / "runs" / job.name
         try:
@@ -427,6 +428,10 @@ def reproduce(
                 f"stopped while {job.name} was trained, and saved: "
                 "give the same command again to go on"
             ) from None
+        except SpellOnceError as error:  # the others can be trained all the same
+            failed.append(job.name)
+            told(f"{number} of {len(experiment.jobs)}: {job.name} cannot be trained: {error}")
+            continue
         reporter.status(f"scoring the test split with {job.name}")
         outcomes.append(_outcome(job, made[job.name], folder, result, device or "cpu"))
         runs.append(folder)
@@ -439,6 +444,11 @@ def reproduce(
             )
         )
         experiment.report(outcomes, runs, each).write(out)
+    if failed:
+        raise RunError(
+            f"{' and '.join(failed)} could not be trained, see above; "
+            f"the report in {out} is about the others"
+        )
     return experiment.report(outcomes, runs, each).write(out)
 
 
