@@ -329,7 +329,7 @@ def cpu(means: Means) -> Recipe:
     growth = (minutes / 30) ** 0.25 * ((means.n_bytes or 10_000_000) / 10_000_000) ** 0.1
     growth = min(max(growth, 0.5), 2.0)
     drop = min(max(0.1 * (epochs / 3) ** 0.5, 0.05), 0.4)
-    small = ablation(full_small(), "mixed-composed")
+    small = ablation(full_small(), "mixed")
     return replace(
         small,
         name="cpu",
