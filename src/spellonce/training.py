@@ -89,7 +89,9 @@ def train(
                 run, dataset, recipe or recipes.full_small(), seed or 0, device or "cpu",
                 length or Length(), reporter,
             )  # fmt: skip
-        return _Training(run, config, length, board, reporter, started).go()
+        result, evaluation = _Training(run, config, length, board, reporter, started).go()
+    evaluations.store(run, "valid", evaluation)
+    return result
 
 
 @contextmanager
@@ -150,8 +152,8 @@ class _Training:
         self._valid: Reading | None = None
         self.resumed = (run / "plan.json").is_file()
 
-    def go(self) -> dict[str, Any]:
-        """Plans, trains, evaluates, saves; the result."""
+    def go(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Plans, trains, evaluates, saves; the result, and all figures of the validation split."""
         # What can fail comes before the plan, with which a run has begun.
         self._valid_reading()
         trainer = self._trainer(Plan.of(1))
@@ -280,8 +282,8 @@ class _Training:
 
     # --- the end ------------------------------------------------------------------------------
 
-    def _finish(self, trainer: Trainer, seconds: float) -> dict[str, Any]:
-        """Validates the final weights, and writes them, their figures and the result."""
+    def _finish(self, trainer: Trainer, seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Validates the final weights, and writes them and the result."""
         self.reporter.status("validating")
         fmt = text_format(self.config)
         model = Model(trainer.network, self.lexicon, self.recipe, fmt, self.config)
@@ -314,9 +316,8 @@ class _Training:
             "run": str(self.run),
         }
         self.run.append_log({"step": cursor.step, "valid_bpc": valid["bpc"], "final": True})
-        evaluations.store(self.run, "valid", valid)
-        self.run.write_json("result.json", result)  # the last of all: now the run is finished
-        return result
+        self.run.write_json("result.json", result)
+        return result, valid
 
     def _valid_reading(self) -> Reading:
         if self._valid is None:
