@@ -61,6 +61,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._sums: dict[str, str] | None = None
+        self._lock = filelock.FileLock(path / "lock")  # whoever has it can take it again
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name
@@ -91,7 +92,7 @@ class RunFolder:
             self._refuse_what_is_not_ours()
             self.path.mkdir(parents=True, exist_ok=True)
             # Whoever stores an evaluation has the lock for a moment.
-            with filelock.FileLock(self / "lock", timeout=0.5):
+            with self._lock.acquire(timeout=0.5):
                 self._settle(begun=self.started)
                 try:
                     self._make_ready(resume, force)
@@ -257,7 +258,7 @@ class RunFolder:
         trained anew just now, and that is no error.
         """
         try:
-            with filelock.FileLock(self / "lock", timeout=0):
+            with self._lock.acquire(timeout=0):
                 if (self / _MOVING).exists() or (self / _REPLACED).exists():
                     return False  # what stands here is not yet, or not any more, the run
                 self.check_has_model()

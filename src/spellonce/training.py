@@ -89,9 +89,7 @@ def train(
                 run, dataset, recipe or recipes.full_small(), seed or 0, device or "cpu",
                 length or Length(), reporter,
             )  # fmt: skip
-        result, evaluation = _Training(run, config, length, board, reporter, started).go()
-    evaluations.store(run, "valid", evaluation)
-    return result
+        return _Training(run, config, length, board, reporter, started).go()
 
 
 @contextmanager
@@ -152,8 +150,8 @@ class _Training:
         self._valid: Reading | None = None
         self.resumed = (run / "plan.json").is_file()
 
-    def go(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Plans, trains, evaluates, saves; the result, and all figures of the validation split."""
+    def go(self) -> dict[str, Any]:
+        """Plans, trains, evaluates, saves; the result."""
         # What can fail comes before the plan, with which a run has begun.
         self._valid_reading()
         trainer = self._trainer(Plan.of(1))
@@ -282,8 +280,8 @@ class _Training:
 
     # --- the end ------------------------------------------------------------------------------
 
-    def _finish(self, trainer: Trainer, seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Validates the final weights, and writes them and the result."""
+    def _finish(self, trainer: Trainer, seconds: float) -> dict[str, Any]:
+        """Validates the final weights, and writes them, their figures and the result."""
         self.reporter.status("validating")
         fmt = text_format(self.config)
         model = Model(trainer.network, self.lexicon, self.recipe, fmt, self.config)
@@ -316,8 +314,9 @@ class _Training:
             "run": str(self.run),
         }
         self.run.append_log({"step": cursor.step, "valid_bpc": valid["bpc"], "final": True})
-        self.run.write_json("result.json", result)
-        return result, valid
+        evaluations.store(self.run, "valid", valid)
+        self.run.write_json("result.json", result)  # the last of all: now the run is finished
+        return result
 
     def _valid_reading(self) -> Reading:
         if self._valid is None:
