@@ -148,6 +148,7 @@ class _Training:
         self.chars_per_id = config["data"]["train_chars"] / n_ids
         self.tokens_per_id = config["data"]["train_tokens"] / n_ids
         self._valid: Reading | None = None
+        self.seconds = self.seconds_in_all = 0.0
         self.resumed = (run / "plan.json").is_file()
 
     def go(self) -> dict[str, Any]:
@@ -160,14 +161,16 @@ class _Training:
         if checkpoint is not None:
             trainer.restore(*checkpoint)
         self.run.rewind_log(trainer.cursor.step)
+        self.seconds = _last_in_log(self.run, "seconds")
+        self.seconds_in_all = _last_in_log(self.run, "seconds_in_all")
         board = self.make_board(self.run / "tensorboard") if self.make_board else None
         try:
             with _signals() as caught:
-                seconds = self._steps(trainer, caught, board)
+                self._steps(trainer, caught, board)
         finally:
             if board is not None:
                 board.close()
-        return self._finish(trainer, seconds)
+        return self._finish(trainer)
 
     def _trainer(self, plan: Plan) -> Trainer:
         network = recipes.build_model(self.recipe, self.lexicon, self.units, self.counted)
@@ -233,11 +236,10 @@ class _Training:
 
     # --- the steps ----------------------------------------------------------------------------
 
-    def _steps(self, trainer: Trainer, caught: list[str], board: Any) -> float:
-        """Takes the steps that are left; seconds of the run so far, resumed parts included."""
+    def _steps(self, trainer: Trainer, caught: list[str], board: Any) -> None:
+        """Takes the steps that are left."""
         config, cursor = self.recipe.training, trainer.cursor
-        before = _last_seconds(self.run)
-        begin = time.monotonic()
+        clock = time.monotonic() - self.seconds
         budget = self._budget()
         self.reporter.status("training")
         self.reporter.progress(cursor.step, trainer.plan.total, None)
@@ -261,7 +263,8 @@ class _Training:
                 total = trainer.plan.total
             if cursor.step % config.report_every == 0 or cursor.step == total:
                 line = trainer.report(self.chars_per_id)
-                line["seconds"] = round(before + time.monotonic() - begin, 3)
+                self.seconds = line["seconds"] = round(time.monotonic() - clock, 3)
+                line["seconds_in_all"] = self._in_all()
                 bpc = line["train_bpc"]
                 self.run.append_log(line)
                 if board is not None:
@@ -276,11 +279,15 @@ class _Training:
                     f"stopped by {caught[0]} at step {cursor.step} of {total}, and saved: "
                     f"continue with `spellonce train --resume --out {self.run}`"
                 )
-        return before + time.monotonic() - begin
+        self.seconds = round(time.monotonic() - clock, 3)
+
+    def _in_all(self) -> float:
+        """Seconds since the budget began to run, those of earlier calls included."""
+        return round(self.seconds_in_all + time.monotonic() - self.started, 3)
 
     # --- the end ------------------------------------------------------------------------------
 
-    def _finish(self, trainer: Trainer, seconds: float) -> dict[str, Any]:
+    def _finish(self, trainer: Trainer) -> dict[str, Any]:
         """Validates the final weights, and writes them, their figures and the result."""
         self.reporter.status("validating")
         fmt = text_format(self.config)
@@ -303,14 +310,16 @@ class _Training:
             "plan": trainer.plan.marks,
             "tokens": round(cursor.tokens * self.tokens_per_id),
             "epochs": round(trainer.epochs_done(), 3),
-            "seconds": round(seconds, 3),
-            "tokens_per_second": round(cursor.tokens * self.tokens_per_id / max(seconds, 1e-9), 1),
+            "seconds": self.seconds,
+            "tokens_per_second": round(
+                cursor.tokens * self.tokens_per_id / max(self.seconds, 1e-3), 1
+            ),
             "valid_bpc": valid["bpc"],
             "valid": {k: v for k, v in figures(scores).items() if k != "bpc"},
             "speller_ranks": ranks,
             "averaged": trainer.averages.active,
             "peak_rss_mb": runtime.peak_rss_mb(),
-            "seconds_in_all": round(time.monotonic() - self.started, 3),
+            "seconds_in_all": self._in_all(),
             "run": str(self.run),
         }
         self.run.append_log({"step": cursor.step, "valid_bpc": valid["bpc"], "final": True})
@@ -350,10 +359,9 @@ def _stored_result(run: RunFolder) -> dict[str, Any]:
     return result
 
 
-def _last_seconds(run: RunFolder) -> float:
-    """Seconds that earlier parts of the run took, from its log."""
+def _last_in_log(run: RunFolder, name: str) -> float:
+    """The latest figure of that name in the log of a run; 0 where there is none."""
     if not (run / "log.jsonl").is_file():
         return 0.0
     lines = (run / "log.jsonl").read_text(encoding="utf-8").split("\n")
-    seconds = [json.loads(line).get("seconds", 0.0) for line in lines if line]
-    return float(max(seconds, default=0.0))
+    return float(max((json.loads(line).get(name, 0.0) for line in lines if line), default=0.0))

@@ -140,7 +140,11 @@ SEEDED = ("full", "no-reg", "pure-bpe")
 SIZES = {"small": (1_000, 5_000, 10_000, 20_000, 30_000), "paper": (5_000, 20_000, 40_000, 60_000)}
 """Vocabularies of the sweep."""
 TEMPERATURES = (0.75, 1.0)
-MINUTES = (5, 15, 30)
+MINUTES = (5, 15, 30, 120)
+COMPARED = ("pure-bpe", "pure-char", "hclm-cache")
+"""What `cpu` is compared with, if nothing else is asked for,"""
+COMPARED_TO = 30
+"""and up to how many minutes."""
 
 
 def table1(wish: Wish) -> Experiment:
@@ -282,7 +286,7 @@ def minutes(wish: Wish) -> Experiment:
     jobs = [
         Job(f"{system}-{time:g}m", system, dataset, length=Length(budget=60 * time))
         for time in wish.minutes or MINUTES
-        for system in wish.systems or ("cpu", "pure-bpe", "pure-char", "hclm-cache")
+        for system in wish.systems or ("cpu", *(COMPARED if time <= COMPARED_TO else ()))
     ]
     return Experiment(
         "minutes", tuple(jobs), lambda found, _, __: reports.minutes(found, wish.command)
