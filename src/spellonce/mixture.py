@@ -11,6 +11,7 @@ counts leave to say; the lexeme LM too, or as if it were alone, or anything betw
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -240,26 +241,34 @@ def neighbour_vectors(model: Ngrams, width: int, generator: torch.Generator) -> 
 
     (Each pair counts as often as the bigrams of the model do: below the highest order, by how many
     words stand before it.) The left singular vectors of positive pointwise mutual information
-    (Levy & Goldberg 2014), by
-    randomised subspace iteration (Halko et al. 2011), as large as embeddings usually start.
+    (Levy & Goldberg 2014), by randomised subspace iteration (Halko et al. 2011), as large as
+    embeddings usually start.
     """
     if model.reach == 0:  # a text of one word
         return torch.zeros(model.n_words, width)
     n, pairs = model.n_words, model.orders[1]
     before, word = torch.from_numpy(pairs.keys // n), torch.from_numpy(pairs.keys % n)
     together = torch.from_numpy(pairs.counts).double()
-    total = together.sum()
     alone = [together.new_zeros(n).index_add_(0, place, together) for place in (before, word)]
-    information = (together * total / (alone[0][before] * alone[1][word])).log().clamp_min(0)
+    information = (together * together.sum() / (alone[0][before] * alone[1][word])).log()
     places = torch.cat([torch.stack([word, before]), torch.stack([before, n + word])], 1)
-    values = information.float().repeat(2)
-    matrix = torch.sparse_coo_tensor(places, values, (n, 2 * n), check_invariants=True).coalesce()
-    turned = matrix.t().coalesce()
+    values = information.clamp_min(0).float().repeat(2)
+    matrix = _sparse(places, values, (n, 2 * n))
+    turned = _sparse(places.flip(0), values, (2 * n, n))
     k = min(width + 10, n)
     basis = torch.linalg.qr(matrix @ torch.randn(2 * n, k, generator=generator)).Q
-    for _ in range(2):
-        basis = torch.linalg.qr(matrix @ torch.linalg.qr(turned @ basis).Q).Q
-    u, s, _ = torch.linalg.svd(turned.mm(basis).T, full_matrices=False)
+    basis = torch.linalg.qr(matrix @ (turned @ basis)).Q
+    small = turned @ basis
+    squares, u = torch.linalg.eigh((small.T @ small).double())  # by rising size
+    singular = squares.clamp_min(0).sqrt().float()
     vectors = torch.zeros(n, width)
-    vectors[:, : min(k, width)] = (basis @ u * s.sqrt())[:, :width]
+    vectors[:, : min(k, width)] = (basis @ u.float() * singular.sqrt()).flip(1)[:, :width]
     return vectors * (0.1 / 3**0.5 / vectors.std().clamp_min(1e-9))
+
+
+def _sparse(places: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """A sparse matrix, row by row: so its products take all cores."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch says that this is new
+        matrix = torch.sparse_coo_tensor(places, values, shape, check_invariants=True)
+        return matrix.coalesce().to_sparse_csr()

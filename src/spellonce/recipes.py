@@ -320,15 +320,15 @@ def full_transformer_small() -> Recipe:
 
 
 def cpu(means: Means) -> Recipe:
-    """The best known use of some minutes on two cores."""
+    """The best known use of some minutes on two cores (docs/log.md has what was tried)."""
     minutes = (means.seconds or 1800.0) / 60
-    # About so many tokens a second, 5.5 bytes each.
-    speed = 6_500 if means.bfloat16 else 4_000
-    epochs = minutes * 60 * speed / ((means.n_bytes or 10_000_000) / 5.5)
+    n_bytes = means.n_bytes or 10_000_000
     # A larger model for more time and for more text.
-    growth = (minutes / 30) ** 0.25 * ((means.n_bytes or 10_000_000) / 10_000_000) ** 0.1
-    growth = min(max(growth, 0.5), 2.0)
-    drop = min(max(0.1 * (epochs / 3) ** 0.5, 0.05), 0.4)
+    growth = min(max((minutes / 30) ** 0.25 * (n_bytes / 1e7) ** 0.1, 0.5), 2.0)
+    # About so many passes: seconds of a token at that size, and 5.5 bytes of text in it.
+    per_token = (0.033 + 0.11 * growth**2) / 1000 * (1.0 if means.bfloat16 else 1.7)
+    passes = minutes * 60 / per_token / (n_bytes / 5.5)
+    drop = min(max(0.1 * (passes / 3) ** 0.7, 0.05), 0.5)
     small = ablation(full_small(), "mixed")
     return replace(
         small,
@@ -338,14 +338,16 @@ def cpu(means: Means) -> Recipe:
         lm=replace(
             small.lm,
             n_embed=16 * round(20 * growth), n_hidden=32 * round(16 * growth),
-            drop_input=drop, drop_hidden=drop, drop_output=drop,
+            drop_embed=drop / 6, drop_input=drop, drop_hidden=drop, drop_output=drop,
+            drop_recurrent=max(drop - 0.1, 0.0),
         ),
+        ngrams=replace(small.ngrams, embeddings=True),
         # The nuclear norm would take 5 to 8 % of the time, and with a weight of 1 in the total of
         # millions of tokens it changes nothing that one can see.
-        objective=replace(small.objective, spell_rare=20, nuclear_norm=0.0),
+        objective=replace(small.objective, spell_rare=5, nuclear_norm=0.0),
         training=replace(
             small.training,
-            learning_rate=8e-3 / max(minutes / 8, 0.5) ** 0.25,
+            learning_rate=1.3e-2 / max(minutes / 6, 1.0) ** 0.2,
             precision="bfloat16" if means.bfloat16 else "float32",
         ),
     )  # fmt: skip

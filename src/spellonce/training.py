@@ -9,6 +9,7 @@ corrections.
 
 from __future__ import annotations
 
+import copy
 import json
 import signal
 import threading
@@ -155,7 +156,10 @@ class _Training:
         """Plans, trains, evaluates, saves; the result."""
         # What can fail comes before the plan, with which a run has begun.
         self._valid_reading()
-        trainer = self._trainer(Plan.of(1))
+        network = recipes.build_model(self.recipe, self.lexicon, self.units, self.counted)
+        network.initialise(self.seed, self.lexicon)
+        network.to(self.device)
+        trainer = self._trainer(network, Plan.of(1))
         trainer.plan = self._plan(trainer)
         checkpoint = self.run.read_checkpoint()
         if checkpoint is not None:
@@ -172,10 +176,7 @@ class _Training:
                 board.close()
         return self._finish(trainer)
 
-    def _trainer(self, plan: Plan) -> Trainer:
-        network = recipes.build_model(self.recipe, self.lexicon, self.units, self.counted)
-        network.initialise(self.seed, self.lexicon)
-        network.to(self.device)
+    def _trainer(self, network: Network, plan: Plan) -> Trainer:
         return Trainer(self.recipe, network, self.lexicon, self.ids, self.seed, plan)
 
     # --- the plan -----------------------------------------------------------------------------
@@ -187,7 +188,7 @@ class _Training:
             plan = self.run.read_json("plan.json")
         else:
             if self.length.budget is not None:
-                plan = self._plan_for(self.length.budget)
+                plan = self._plan_for(self.length.budget, copy.deepcopy(trainer.network))
             elif self.length.steps is not None:
                 plan = {"steps": self.length.steps}
             else:
@@ -195,11 +196,14 @@ class _Training:
             self.run.write_json("plan.json", plan)
         return Plan.of(int(plan["steps"]))
 
-    def _plan_for(self, seconds: float) -> dict[str, Any]:
-        """Measures the speed of this machine and says how many steps fit into the budget."""
+    def _plan_for(self, seconds: float, network: Network) -> dict[str, Any]:
+        """Measures the speed of this machine and says how many steps fit into the budget.
+
+        The network is spent afterwards. A rough measure will do: it is planned again on the way.
+        """
         self.reporter.status("measuring speed")
-        trainer = self._trainer(Plan.of(10**9))
-        speed = measure_speed(trainer, min(max(0.04 * seconds, 1.0), 20.0))
+        trainer = self._trainer(network, Plan.of(10**9))
+        speed = measure_speed(trainer, min(max(0.02 * seconds, 1.0), 10.0))
         per_step = speed.per_step(self.recipe.objective.lexicon_interval)
         evaluation, saving = self._seconds_after(trainer, seconds)
         if trainer.recipe.training.optimizer == "sgd" or trainer.recipe.training.evaluate_every:
