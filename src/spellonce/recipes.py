@@ -347,7 +347,7 @@ def cpu(means: Means) -> Recipe:
         objective=replace(small.objective, spell_rare=5, nuclear_norm=0.0),
         training=replace(
             small.training,
-            learning_rate=1.3e-2 / max(minutes / 6, 1.0) ** 0.2,
+            learning_rate=min(8e-3 / growth**1.2, 1.3e-2),
             precision="bfloat16" if means.bfloat16 else "float32",
         ),
     )  # fmt: skip
