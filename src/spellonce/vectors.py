@@ -227,7 +227,7 @@ class Vectors:
                  for part in place.state[: len(lm.layers)]]  # fmt: skip
         with torch.no_grad():
             hidden, _ = lm.run(x, state)
-            targets = place.following[:, None].expand(-1, len(words)).flatten()
+            targets = place.following.repeat_interleave(len(words))
             nats = table.nats(hidden.states.flatten(0, 1), targets)[1]
         found: Floats = nats.view(-1, len(words)).double().sum(0).cpu().numpy()
         return found
