@@ -18,13 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("fastapi")
-uvicorn = pytest.importorskip("uvicorn")
-sync_api = pytest.importorskip("playwright.sync_api")
-axe_core = pytest.importorskip("axe_playwright_python.sync_playwright")
-
-from playwright.sync_api import Browser, Page, expect
+import uvicorn
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import spellonce
 from spellonce.web import app as web
@@ -68,7 +64,7 @@ def address(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_api.sync_playwright() as playwright:
+    with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield found
         found.close()
@@ -265,7 +261,7 @@ def test_no_serious_problem_of_accessibility(page: Page, tab: str, scheme: str) 
     else:
         expect(page.locator("#near li").first).to_be_visible()
     page.wait_for_load_state("networkidle")
-    found = axe_core.Axe().run(page).response["violations"]
+    found = Axe().run(page).response["violations"]
     assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
 
 
