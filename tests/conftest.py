@@ -11,6 +11,7 @@ import io
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -307,3 +308,25 @@ def tiny_run(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "tiny"
     call("train", tiny_text, "--out", out, "--steps", 30, *tiny()).ok()
     return out
+
+
+@pytest.fixture(scope="session")
+def tuned_run(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that can remember words while it reads. Tests only read it."""
+    run = tmp_path_factory.mktemp("tuned") / "run"
+    shutil.copytree(tiny_run, run)
+    call("tune", run, "--no-dynamic").ok()
+    return run
+
+
+@pytest.fixture(scope="session")
+def address(
+    zygote: subprocess.Popen[str], tuned_run: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Where `spellonce serve` listens, with that run; at the end it is told to stop, and does."""
+    folder = tmp_path_factory.mktemp("server")
+    server = Process(zygote, folder, {"args": ["serve", "-m", str(tuned_run), "--port", "0"]})
+    server.wait_for(lambda: "http" in (folder / "stdout").read_text())
+    yield (folder / "stdout").read_text().split()[0]
+    server.kill(signal.SIGTERM)
+    assert server.wait().code == 0

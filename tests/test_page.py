@@ -11,23 +11,13 @@ import io
 import os
 import re
 import shutil
-import socket
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-
-import spellonce
-from spellonce.web import app as web
-from spellonce.web.serving import Loading
-from spellonce.web.views import Views
-
-from .conftest import call
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
 pytestmark = pytest.mark.skipif(
@@ -43,23 +33,6 @@ HOSTILE = (
     "nul \x00 bell \x07",
     "𝒻𝒶𝓃𝒸𝓎 👩‍👩‍👧 ﷽ Z̴̢a̷l̶g̸o̵",
 )
-
-
-@pytest.fixture(scope="module")
-def address(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where a server with a small model listens."""
-    run = tmp_path_factory.mktemp("page") / "run"
-    shutil.copytree(tiny_run, run)
-    call("tune", run, "--no-dynamic").ok()
-    listening = socket.create_server(("127.0.0.1", 0))
-    served = web.create_app(Loading(lambda: Views(spellonce.load(run))))
-    server = uvicorn.Server(uvicorn.Config(served, log_level="error"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    server.should_exit = True
-    thread.join(20)
-    assert not thread.is_alive()
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,9 @@ import shutil
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,9 +17,13 @@ import pytest
 pytest.importorskip("fastapi")
 
 import httpx
+import schemathesis
+import torch
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode, checks
 
 import spellonce
 from spellonce.web import app as web
@@ -30,16 +36,8 @@ TEXT = "The wug, ba ke lo.\nThe wug ran."
 
 
 @pytest.fixture(scope="module")
-def tuned(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("web") / "run"
-    shutil.copytree(tiny_run, run)
-    call("tune", run, "--no-dynamic").ok()
-    return run
-
-
-@pytest.fixture(scope="module")
-def client(tuned: Path) -> Iterator[TestClient]:
-    with TestClient(web.create_app(loading(tuned))) as found:
+def client(tuned_run: Path) -> Iterator[TestClient]:
+    with TestClient(web.create_app(loading(tuned_run))) as found:
         yield found
 
 
@@ -61,8 +59,8 @@ def test_the_page_needs_nobody_else(client: TestClient) -> None:
     assert client.get("/healthz").json() == {"status": "ok"}
 
 
-def test_reading(client: TestClient, tuned: Path) -> None:
-    model = spellonce.load(tuned)
+def test_reading(client: TestClient, tuned_run: Path) -> None:
+    model = spellonce.load(tuned_run)
     found = client.post("/api/v1/score", json={"text": TEXT}).json()
     scores = model.score(TEXT)
     assert [row["token"] for row in found["tokens"]] == scores.tokens
@@ -81,11 +79,11 @@ def test_reading(client: TestClient, tuned: Path) -> None:
     assert client.post("/api/v1/score", json={"text": ""}).json()["tokens"] == []
 
 
-def test_writing(client: TestClient, tuned: Path) -> None:
+def test_writing(client: TestClient, tuned_run: Path) -> None:
     asked = {"prompt": "The ba", "n": 25, "seed": 3, "temperature": 0.9}
     answer = client.post("/api/v1/sample", json=asked)
     rows = [json.loads(line) for line in answer.text.splitlines()]
-    sample = spellonce.load(tuned).sample(25, prompt="The ba", seed=3, temperature=0.9)
+    sample = spellonce.load(tuned_run).sample(25, prompt="The ba", seed=3, temperature=0.9)
     assert len(rows) == 25
     assert "".join(row["text"] for row in rows) == sample.text
     assert [row["novel"] for row in rows] == [piece.is_novel for piece in sample.pieces]
@@ -111,9 +109,9 @@ def test_spelling(client: TestClient) -> None:
     assert unknown.status_code == 422 and "no embedding" in unknown.json()["detail"]
 
 
-def test_exploring(client: TestClient, tuned: Path) -> None:
+def test_exploring(client: TestClient, tuned_run: Path) -> None:
     found = client.get("/api/v1/map").json()
-    vectors = spellonce.load(tuned).vectors()
+    vectors = spellonce.load(tuned_run).vectors()
     assert found["words"] == list(vectors.words) and len(found["x"]) == len(found["words"])
     near = client.get("/api/v1/neighbours", params={"word": found["words"][4], "n": 3}).json()
     assert near["known"] and len(near["neighbours"]) == 3
@@ -187,7 +185,7 @@ def test_any_text_is_answered(client: TestClient, text: str) -> None:
 
 
 def test_whoever_comes_too_late_is_told_and_health_is_answered(
-    tuned: Path, monkeypatch: pytest.MonkeyPatch
+    tuned_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
@@ -198,7 +196,7 @@ def test_whoever_comes_too_late_is_told_and_health_is_answered(
 
     monkeypatch.setattr(Views, "score", slow)
     limits = Limits(waiting=1, seconds=20.0)
-    with TestClient(web.create_app(loading(tuned), limits)) as client:
+    with TestClient(web.create_app(loading(tuned_run), limits)) as client:
         codes: list[int] = []
 
         def ask() -> None:
@@ -218,6 +216,34 @@ def test_whoever_comes_too_late_is_told_and_health_is_answered(
         assert codes == [200, 200]
 
 
+# --- whatever the API's own description allows, and what it does not ----------------------------
+
+
+CHECKS = [
+    checks.not_a_server_error, checks.status_code_conformance, checks.content_type_conformance,
+    checks.response_schema_conformance,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("n", [4, pytest.param(250, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", list(GenerationMode))
+def test_requests_made_from_the_description(address: str, mode: GenerationMode, n: int) -> None:
+    torch.set_flush_denormal(False)  # Hypothesis wants all floats there are
+    described = schemathesis.openapi.from_url(f"{address}/openapi.json")
+    asked: Counter[str] = Counter()
+    for operation in described.get_all_operations():
+        with suppress(Unsatisfiable):  # where nothing is asked for, nothing can be wrong
+
+            @settings(deadline=None, max_examples=n, suppress_health_check=list(HealthCheck))
+            @given(case=operation.ok().as_strategy(generation_mode=mode))
+            def ask(case: schemathesis.Case) -> None:
+                case.call_and_validate(checks=CHECKS)
+                asked[f"{case.method} {case.path}"] += 1
+
+            ask()
+    assert len(asked) >= 5 and asked.total() >= 4 * n, asked
+
+
 def test_only_two_level_models_have_a_page(tiny_text: Path, tmp_path: Path) -> None:
     run = tmp_path / "char"
     call("train", tiny_text, "--recipe", "pure-char-small", "--out", run, "--steps", 1, "--set",
@@ -232,20 +258,20 @@ def test_other_names_are_refused(client: TestClient) -> None:
         assert client.get("/healthz", headers={"host": host}).status_code == 200
 
 
-def test_a_log_that_is_being_written_is_read(tuned: Path, tmp_path: Path) -> None:
+def test_a_log_that_is_being_written_is_read(tuned_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shutil.copytree(tuned, run)
+    shutil.copytree(tuned_run, run)
     with (run / "log.jsonl").open("a") as file:
         file.write('{"step": 9')
     assert Views(spellonce.load(run)).training()
 
 
-def test_a_real_server_drops_what_nobody_waits_for(tuned: Path) -> None:
+def test_a_real_server_drops_what_nobody_waits_for(tuned_run: Path) -> None:
     """Sockets that are closed in the middle of a stream leave the model to others."""
     uvicorn = pytest.importorskip("uvicorn")
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(web.create_app(loading(tuned)), log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(web.create_app(loading(tuned_run)), log_level="error"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:
