@@ -155,6 +155,7 @@ def test_writing_can_be_stopped(page: Page) -> None:
 
 def test_spell(page: Page, pictures: Path) -> None:
     open_tab(page, "Spell")
+    expect(page.get_by_role("button", name="Copy as a list")).to_be_hidden()
     page.get_by_label("or for a place in a sentence").fill("The ___ ran")
     page.get_by_label("How many").fill("6")
     page.get_by_text("Constraints").click()
