@@ -29,10 +29,10 @@ class WordGPT2(torch.nn.Module):
     def zero_state(self, n_rails):  # the ids that were read last: at first, EOS
         return [(torch.ones(self.context, n_rails, dtype=torch.int64),)]
 
-    def forward(self, ids, state, generator=None):
+    def forward(self, ids, state, noise=None):
         seen = torch.cat([state[0][0], ids])
         embedded = self.table(seen).transpose(0, 1)
-        read = self.gpt2.train(generator is not None)(inputs_embeds=embedded).last_hidden_state
+        read = self.gpt2.train(noise is not None)(inputs_embeds=embedded).last_hidden_state
         hidden = read.transpose(0, 1)[self.context :]
         return lexeme_lm.Hidden(hidden, hidden), [(seen[-self.context :],)]
 

@@ -200,7 +200,11 @@ if __name__ == "__main__":
 
 # --- fixtures ---------------------------------------------------------------------------------
 
+import hypothesis  # noqa: E402
 import pytest  # noqa: E402
+
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 Cli = Callable[..., Result]
 Start = Callable[..., Process]

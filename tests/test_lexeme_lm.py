@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from spellonce.errors import ConfigError
-from spellonce.lexeme_lm import LexemeLM, LexemeLMConfig, LSTMLayer, dropout
+from spellonce.lexeme_lm import LexemeLM, LexemeLMConfig, LSTMLayer
+from spellonce.noise import Noise, dropout
 from spellonce.softmax import LexemeTable, _blockwise, sum_of_nats
 
 PLAIN = {f"drop_{name}": 0.0 for name in ("embed", "input", "hidden", "output", "recurrent")}
@@ -46,7 +47,7 @@ def test_without_dropout_it_is_a_stack_of_nn_lstm(projected: bool) -> None:
     if projected:
         assert lm.projection is not None and x.shape[2] == 9
         x = x @ lm.projection.weight.T + lm.projection.bias
-    hidden, new_state = lm(ids(7, 3), lm.zero_state(3), generator())
+    hidden, new_state = lm(ids(7, 3), lm.zero_state(3), Noise(0))
     assert hidden.states.shape[2] == 6
     torch.testing.assert_close(hidden.states, x)
     torch.testing.assert_close(hidden.dropped, x)
@@ -58,9 +59,9 @@ def test_weight_drop_is_functional() -> None:
     lm = make_lm(**{**PLAIN, "drop_recurrent": 0.5})
     layer = lm.layers[0]
     before = layer.weight_hh.detach().clone()
-    a, _ = lm(ids(5, 2), lm.zero_state(2), generator(1))
-    b, _ = lm(ids(5, 2), lm.zero_state(2), generator(2))
-    again, _ = lm(ids(5, 2), lm.zero_state(2), generator(1))
+    a, _ = lm(ids(5, 2), lm.zero_state(2), Noise(1))
+    b, _ = lm(ids(5, 2), lm.zero_state(2), Noise(2))
+    again, _ = lm(ids(5, 2), lm.zero_state(2), Noise(1))
     assert not torch.allclose(a.states, b.states), "training outputs vary with the noise"
     assert torch.equal(a.states, again.states), "and only with the noise"
     a.states.sum().backward()
@@ -69,13 +70,13 @@ def test_weight_drop_is_functional() -> None:
     assert 0.3 < share_untouched < 0.7, "the gradient reaches exactly the weights that were kept"
     assert torch.equal(layer.weight_hh, before), "the raw weights stay as they are"
     quiet = [lm(ids(5, 2), lm.zero_state(2))[0].states for _ in range(2)]
-    assert torch.equal(*quiet), "without a generator it is deterministic"
+    assert torch.equal(*quiet), "without noise it is deterministic"
 
 
 @pytest.mark.parametrize("name", ["embed", "input", "hidden", "output", "recurrent"])
 def test_each_dropout_changes_training_and_not_evaluation(name: str) -> None:
     lm, plain = make_lm(**{**PLAIN, f"drop_{name}": 0.5}), make_lm(**PLAIN)
-    noisy, _ = lm(ids(6, 4), lm.zero_state(4), generator())
+    noisy, _ = lm(ids(6, 4), lm.zero_state(4), Noise(0))
     quiet, _ = lm(ids(6, 4), lm.zero_state(4))
     reference, _ = plain(ids(6, 4), plain.zero_state(4))
     assert not torch.allclose(noisy.dropped, reference.dropped)
@@ -84,7 +85,7 @@ def test_each_dropout_changes_training_and_not_evaluation(name: str) -> None:
 
 def test_dropout_masks_are_locked_over_the_window() -> None:
     x = torch.ones(50, 3, 4)
-    y = dropout(x, 0.5, generator(), (1, 3, 4))
+    y = dropout(x, 0.5, Noise(0), "input")
     assert torch.equal(y, y[:1].expand_as(y))
     assert set(y.unique().tolist()) == {0.0, 2.0}
 
@@ -92,7 +93,7 @@ def test_dropout_masks_are_locked_over_the_window() -> None:
 def test_embedding_dropout_drops_whole_lexemes() -> None:
     lm = make_lm(n_lexemes=40, **{**PLAIN, "drop_embed": 0.5})
     words = torch.arange(40).repeat(2)[:, None]
-    rows = lm.embed(words, generator())[:, 0]
+    rows = lm.embed(words, Noise(0))[:, 0]
     torch.testing.assert_close(rows[:40], rows[40:])
     dropped = (rows[:40] == 0).all(1)
     assert 0 < int(dropped.sum()) < 40
@@ -101,7 +102,7 @@ def test_embedding_dropout_drops_whole_lexemes() -> None:
 
 def test_activation_penalties_are_those_of_awd_lstm() -> None:
     lm = make_lm(drop_output=0.5)
-    hidden, _ = lm(ids(6, 4), lm.zero_state(4), generator())
+    hidden, _ = lm(ids(6, 4), lm.zero_state(4), Noise(0))
     expected = 2 * hidden.dropped.pow(2).mean()
     expected = expected + (hidden.states[1:] - hidden.states[:-1]).pow(2).mean()
     torch.testing.assert_close(hidden.activation_penalty(2.0, 1.0), expected)

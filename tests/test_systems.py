@@ -26,6 +26,7 @@ from spellonce.mixture import Counted, NgramConfig, count_all
 from spellonce.model import Model
 from spellonce.network import Dice, Network
 from spellonce.ngrams import Ngrams
+from spellonce.noise import Noise
 from spellonce.plan import Plan
 from spellonce.recipes import Recipe
 from spellonce.speller import Speller, SpellerConfig
@@ -750,8 +751,7 @@ def test_hclm_has_output_dropout() -> None:
     window = trainer.rails.window(0, 0)
     sums = set()
     for seed in range(2):
-        generator = torch.Generator().manual_seed(seed)
-        nats, _ = network.window_nats(window, trainer.spellings, trainer.state, generator)
+        nats, _ = network.window_nats(window, trainer.spellings, trainer.state, Noise(seed))
         sums.add(float(nats.lm.detach()))
     assert len(sums) == 2
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from spellonce.noise import Noise
 from spellonce.transformer_lm import TransformerConfig, TransformerLM, alibi_slopes
 
 from .test_golden import text
@@ -71,13 +72,10 @@ def test_one_long_window_equals_many_short_ones(window: int) -> None:
     torch.testing.assert_close(torch.cat(parts), whole.states, rtol=1e-4, atol=1e-5)
 
 
-def test_dropout_is_on_with_a_generator_only() -> None:
+def test_dropout_is_on_with_noise_only() -> None:
     lm = make(TransformerConfig(n_embed=12, n_feed=20, n_layers=1, n_heads=3, reach=5))
     ids = torch.zeros(4, 2, dtype=torch.int64)
-    noisy = [
-        lm(ids, lm.zero_state(2), torch.Generator().manual_seed(seed))[0].dropped
-        for seed in (0, 1, 0)
-    ]
+    noisy = [lm(ids, lm.zero_state(2), Noise(seed))[0].dropped for seed in (0, 1, 0)]
     assert not torch.equal(noisy[0], noisy[1]) and torch.equal(noisy[0], noisy[2])
     quiet = [lm(ids, lm.zero_state(2))[0].dropped for _ in range(2)]
     assert torch.equal(*quiet)
@@ -94,10 +92,7 @@ def test_all_that_a_layer_adds_is_dropped_out() -> None:
             part.weight.zero_()
             part.bias.zero_()
         ids = torch.zeros(4, 2, dtype=torch.int64)
-        states = [
-            lm(ids, lm.zero_state(2), torch.Generator().manual_seed(seed))[0].states
-            for seed in (0, 1)
-        ]
+        states = [lm(ids, lm.zero_state(2), Noise(seed))[0].states for seed in (0, 1)]
         assert not torch.equal(*states), silent
 
 

@@ -26,6 +26,7 @@ from torch.nn import functional
 from spellonce.errors import ConfigError
 from spellonce.lexeme_lm import Hidden, LexemeLM, State
 from spellonce.lexicon import UNK_ID, Spellings
+from spellonce.noise import Noise
 from spellonce.speller import STEP_WINDOW, Speller, by_length, padded
 
 
@@ -62,7 +63,7 @@ class Feedback(Protocol):
         spelled: NDArray[np.int64],
         spellings: Spellings,
         state: State,
-        generator: torch.Generator | None = None,
+        noise: Noise | None = None,
     ) -> tuple[Hidden, State]:
         """Reads inputs (T, B), after which the words at places `spelled` (t·B + b) come."""
 
@@ -95,10 +96,10 @@ class LastState(nn.Module):
         speller: Speller,
         hidden: Tensor,
         spellings: Spellings,
-        generator: torch.Generator | None = None,
+        noise: Noise | None = None,
     ) -> Tensor:
         """The inputs that stand for words spelled from hidden states.  (N, D) → (N, D)"""
-        mapped: Tensor = self.map(speller.final_states(hidden, spellings, generator))
+        mapped: Tensor = self.map(speller.final_states(hidden, spellings, noise))
         return mapped
 
     def read(
@@ -109,27 +110,26 @@ class LastState(nn.Module):
         spelled: NDArray[np.int64],
         spellings: Spellings,
         state: State,
-        generator: torch.Generator | None = None,
+        noise: Noise | None = None,
     ) -> tuple[Hidden, State]:
         """Reads inputs (T, B), after which the words at places `spelled` (t·B + b) come."""
         *lm_state, (vectors, given) = state
         n_steps, n_rails = inputs.shape
         times, rails = spelled // n_rails, spelled % n_rails
-        x = lm.embed(inputs, generator)  # (T, B, D)
+        x = lm.embed(inputs, noise)  # (T, B, D)
         parts: list[Hidden] = []
         start = 0
         for stop in sorted({*(times + 1).tolist(), n_steps}):
             first = torch.where(given, vectors, x[start])
             stretch = torch.cat([first[None], x[start + 1 : stop]])
-            hidden, lm_state = lm.run(stretch, lm_state, generator)
+            hidden, lm_state = lm.run(stretch, lm_state, noise)
             parts.append(hidden)
             vectors, given = torch.zeros_like(vectors), torch.zeros_like(given)
             rows = np.flatnonzero(times == stop - 1)
             if len(rows):
                 on = torch.from_numpy(rails[rows]).to(x.device)
-                mapped = self.vectors(
-                    speller, hidden.states[-1][on], spellings.take(rows), generator
-                )
+                own = None if noise is None else noise.at(torch.full_like(on, stop - 1), on)
+                mapped = self.vectors(speller, hidden.states[-1][on], spellings.take(rows), own)
                 vectors = vectors.index_copy(0, on, mapped.to(vectors.dtype))
                 given = given.index_fill(0, on, True)
             start = stop
@@ -215,7 +215,7 @@ class Composed(nn.Module):
         spelled: NDArray[np.int64],
         spellings: Spellings,
         state: State,
-        generator: torch.Generator | None = None,
+        noise: Noise | None = None,
     ) -> tuple[Hidden, State]:
         """Reads inputs (T, B), after which the words at places `spelled` (t·B + b) come."""
         *lm_state, (carried, given) = state
@@ -227,11 +227,11 @@ class Composed(nn.Module):
         here = torch.from_numpy(at[~is_last]).to(inputs.device)
         ids = inputs.flatten().index_fill(0, here, UNK_ID).view_as(inputs)
         ids = torch.cat([torch.where(given.T, UNK_ID, ids[:1]), ids[1:]])
-        x = lm.embed(ids, generator)
+        x = lm.embed(ids, noise)
         added = x.new_zeros(inputs.numel(), x.shape[2])
         added = added.index_copy(0, here, vectors[torch.from_numpy(~is_last).to(here.device)])
         added = torch.cat([torch.where(given, carried, added[:n_rails]), added[n_rails:]])
-        hidden, lm_state = lm.run(x + added.view_as(x), lm_state, generator)
+        hidden, lm_state = lm.run(x + added.view_as(x), lm_state, noise)
         later = torch.from_numpy(at[is_last] - inputs.numel()).to(inputs.device)
         last = vectors[torch.from_numpy(is_last).to(here.device)]
         carried = torch.zeros_like(carried).index_copy(0, later, last)

@@ -46,6 +46,7 @@ from spellonce.network import (
     WindowNats,
     first_accepted,
 )
+from spellonce.noise import Noise
 from spellonce.speller import Speller, by_length, last_states, padded
 from spellonce.streams import side_by_side, split_up
 from spellonce.text import EOS
@@ -155,12 +156,12 @@ class HCLM(Network):
         inputs: NDArray[np.int64],
         vectors: Tensor,
         state: State,
-        generator: torch.Generator | None,
+        noise: Noise | None,
     ) -> tuple[Tensor, Tensor, State]:
         """(states, the same with dropout, LSTM state) after inputs (T, B), rows of `vectors`."""
         x = vectors[torch.from_numpy(inputs).to(vectors.device)]
         n_layers = len(self.lm.layers)
-        hidden, lm_state = self.lm.run(x, state[:n_layers], generator)
+        hidden, lm_state = self.lm.run(x, state[:n_layers], noise)
         return hidden.states, hidden.dropped, [*lm_state, *state[n_layers:]]
 
     def _nats(
@@ -170,7 +171,7 @@ class HCLM(Network):
         spellings: Spellings,
         keys: NDArray[np.int64],
         state: State,
-        generator: torch.Generator | None,
+        noise: Noise | None,
     ) -> tuple[Tensor, State]:
         """Nats of targets (T, B), rows of `spellings`, UNK's zero; and the state with its cache.
 
@@ -181,8 +182,10 @@ class HCLM(Network):
         h = states.flatten(0, 1)
         spelled = torch.from_numpy(np.flatnonzero(flat >= N_SPECIAL)).to(device)
         words = spellings.take(flat[flat >= N_SPECIAL])
+        n_rails = targets.shape[1]
+        own = None if noise is None else noise.at(spelled // n_rails, spelled % n_rails)
         nats = h.new_zeros(len(flat)).index_copy(
-            0, spelled, self.decoder.nats(h[spelled], words, generator)
+            0, spelled, self.decoder.nats(h[spelled], words, own)
         )
         nats = nats.view(states.shape[:2])
         if self.cache is not None:
@@ -200,17 +203,15 @@ class HCLM(Network):
         window: Window,
         spellings: Spellings,
         state: State,
-        generator: torch.Generator | None,
+        noise: Noise | None,
     ) -> tuple[WindowNats, State]:
         """The sum over a window, whose ids are those of types."""
         types, inputs = np.unique(window.inputs, return_inverse=True)
         vectors = self.composer(types, spellings)
         states, dropped, state = self._step(
-            inputs.reshape(window.inputs.shape), vectors, state, generator
+            inputs.reshape(window.inputs.shape), vectors, state, noise
         )
-        nats, state = self._nats(
-            dropped, window.targets, spellings, window.targets, state, generator
-        )
+        nats, state = self._nats(dropped, window.targets, spellings, window.targets, state, noise)
         total = nats.sum()
         return WindowNats(total, total.new_zeros(()), Hidden(states, dropped)), state
 

@@ -3,8 +3,8 @@
 The last layer is as wide as the embeddings, which are tied to the softmax, so a hidden state lives
 where the embeddings live and the speller can read either.
 
-Randomness is an argument: with a generator every dropout is on, without one there is none, and
-the result is a function of its arguments alone. State is an argument too.
+Randomness is an argument: with noise every dropout is on, without it there is none, and the result
+is a function of its arguments alone. State is an argument too.
 
     T window, B rails, V lexemes, D embedding, H hidden
 """
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from spellonce import runtime
 from spellonce.errors import ConfigError
+from spellonce.noise import Noise, check_dropout, dropout, dropout_shared
 from spellonce.softmax import LexemeTable
 
 LSTMState = tuple[Tensor, Tensor]
@@ -74,23 +75,6 @@ class LexemeLMConfig:
             raise ConfigError("lm.tail_size is a number of lexemes, and goes with lm.cuts")
 
 
-def check_dropout(name: str, p: float) -> None:
-    """Refuses what is no share."""
-    if not 0 <= p < 1:
-        raise ConfigError(f"{name} must be at least 0 and below 1, got {p}")
-
-
-def dropout(
-    x: Tensor, p: float, generator: torch.Generator | None, shape: tuple[int, ...]
-) -> Tensor:
-    """x with a share p of it dropped, by a mask of the given (broadcast) shape; E[result] = x."""
-    if generator is None or p == 0:
-        return x
-    dtype = torch.promote_types(x.dtype, torch.float32)  # fewer digits would not give the share p
-    keep = torch.rand(shape, generator=generator, device=x.device, dtype=dtype) >= p
-    return x * keep.to(x.dtype).div_(1 - p)
-
-
 class LSTMLayer(nn.Module):
     """One LSTM layer whose recurrent weights can be dropped, functionally.
 
@@ -123,10 +107,11 @@ class LSTMLayer(nn.Module):
         x: Tensor,
         state: LSTMState,
         p_recurrent: float = 0.0,
-        generator: torch.Generator | None = None,
+        noise: Noise | None = None,
+        name: str = "",
     ) -> tuple[Tensor, LSTMState]:
         """(T, B, n_input) → (T, B, n_hidden)"""
-        recurrent = dropout(self.weight_hh, p_recurrent, generator, tuple(self.weight_hh.shape))
+        recurrent = dropout_shared(self.weight_hh, p_recurrent, noise, name)
         weights = [self.weight_ih, recurrent, self.bias_ih, self.bias_hh]
         training = torch.is_grad_enabled()
         if len(x) == 1 and not training:
@@ -184,9 +169,9 @@ class LexemeModel(Protocol):
         """The state before anything was read."""
 
     def __call__(
-        self, ids: Tensor, state: State, generator: torch.Generator | None = None
+        self, ids: Tensor, state: State, noise: Noise | None = None
     ) -> tuple[Hidden, State]:
-        """Reads ids (T, B); the hidden state at t has read ids[: t + 1]. A generator: dropout."""
+        """Reads ids (T, B); the hidden state at t has read ids[: t + 1]. Noise: dropout."""
 
 
 class LSTMStack(nn.Module):
@@ -215,21 +200,19 @@ class LSTMStack(nn.Module):
         """The state before anything was read."""
         return [cast(LSTMLayer, layer).zero_state(n_rails) for layer in self.layers]
 
-    def run(
-        self, x: Tensor, state: State, generator: torch.Generator | None = None
-    ) -> tuple[Hidden, State]:
+    def run(self, x: Tensor, state: State, noise: Noise | None = None) -> tuple[Hidden, State]:
         """Reads vectors (T, B, D)."""
         c = self.config
-        x = dropout(x, c.drop_input, generator, (1, *x.shape[1:]))
+        x = dropout(x, c.drop_input, noise, "input")
         new_state: State = []
         for i, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True)):
             if i > 0:
-                x = dropout(x, c.drop_hidden, generator, (1, *x.shape[1:]))
-            x, layer_state = layer(x, layer_state, c.drop_recurrent, generator)
+                x = dropout(x, c.drop_hidden, noise, f"hidden {i}")
+            x, layer_state = layer(x, layer_state, c.drop_recurrent, noise, f"recurrent {i}")
             new_state.append(layer_state)
         if self.projection is not None:
             x = self.projection(x).to(self.projection.weight.dtype)
-        return Hidden(x, dropout(x, c.drop_output, generator, (1, *x.shape[1:]))), new_state
+        return Hidden(x, dropout(x, c.drop_output, noise, "output")), new_state
 
 
 class LexemeLM(LSTMStack):
@@ -249,19 +232,19 @@ class LexemeLM(LSTMStack):
         self.initialise_layers(generator)
 
     def forward(
-        self, ids: Tensor, state: State, generator: torch.Generator | None = None
+        self, ids: Tensor, state: State, noise: Noise | None = None
     ) -> tuple[Hidden, State]:
         """Reads ids (T, B); the hidden state at t has read ids[: t + 1]."""
-        return self.run(self.embed(ids, generator), state, generator)
+        return self.run(self.embed(ids, noise), state, noise)
 
-    def embed(self, ids: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def embed(self, ids: Tensor, noise: Noise | None = None) -> Tensor:
         """What the first layer reads: (T, B) → (T, B, D)"""
         if self.inputs is None:
             rows = cast(Tensor, self.table(ids))
         else:
             rows = nn.functional.embedding(ids, self.inputs)
-        if generator is None or self.config.drop_embed == 0:
+        if noise is None or self.config.drop_embed == 0:
             return rows
         ones = rows.new_ones(self.table.n_lexemes)
-        kept = dropout(ones, self.config.drop_embed, generator, tuple(ones.shape))
+        kept = dropout_shared(ones, self.config.drop_embed, noise, "embed")
         return rows * kept[ids].unsqueeze(-1)

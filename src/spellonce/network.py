@@ -24,6 +24,7 @@ from spellonce.batching import Window
 from spellonce.errors import ConfigError, RunError
 from spellonce.lexeme_lm import Hidden, State
 from spellonce.lexicon import Lexicon, Spellings
+from spellonce.noise import Noise
 from spellonce.speller import draw
 from spellonce.text import EOS
 
@@ -113,7 +114,7 @@ class Network(nn.Module, ABC):
         window: Window,
         spellings: Spellings,
         state: State,
-        generator: torch.Generator | None,
+        noise: Noise | None,
     ) -> tuple[WindowNats, State]:
         """The sums of a window; `spellings` are those of all training types."""
 

@@ -21,9 +21,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from spellonce.errors import ConfigError
-from spellonce.lexeme_lm import LSTMLayer, State, check_dropout, dropout
+from spellonce.lexeme_lm import LSTMLayer, State
 from spellonce.lexicon import BOUNDARY_SYMBOL, Spellings
 from spellonce.mixture import SpellingMixture
+from spellonce.noise import Noise, check_dropout, dropout
 
 _PAD = -100
 STEP_WINDOW = 512
@@ -68,7 +69,7 @@ class SpellerModel(Protocol):
         self,
         vectors: Tensor,
         spellings: Spellings,
-        generator: torch.Generator | None = None,
+        noise: Noise | None = None,
         *,
         counted: bool = False,
     ) -> Tensor:
@@ -209,15 +210,15 @@ class Speller(nn.Module):
             self.mixture.initialise()
 
     def run(
-        self, symbols: Tensor, vectors: Tensor, state: State, generator: torch.Generator | None
+        self, symbols: Tensor, vectors: Tensor, state: State, noise: Noise | None
     ) -> tuple[Tensor, State]:
         """The last layer's states: symbols (L, N), vectors (N, D) → (L, N, H)"""
         chars = functional.embedding(symbols, self.characters)
         x = torch.cat([chars, vectors.expand(len(symbols), -1, -1)], 2)  # (L, N, C + D)
         new_state: State = []
-        for layer, layer_state in zip(self.layers, state, strict=True):
+        for i, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True)):
             x, layer_state = layer(x, layer_state)
-            x = dropout(x, self.config.drop, generator, (1, *x.shape[1:]))
+            x = dropout(x, self.config.drop, noise, f"speller {i}")
             new_state.append(layer_state)
         return x, new_state
 
@@ -229,18 +230,21 @@ class Speller(nn.Module):
         self,
         vectors: Tensor,
         spellings: Spellings,
-        generator: torch.Generator | None = None,
+        noise: Noise | None = None,
         *,
         counted: bool = False,
     ) -> Tensor:
         """−log p_spell(σ | vector), EOW included.  (N, D) → (N,)"""
-        vectors = dropout(vectors, self.config.drop_vector, generator, tuple(vectors.shape))
+        vectors = dropout(vectors, self.config.drop_vector, noise, "speller vector")
         if not len(spellings):
             return vectors.new_zeros(0)
         return by_length(
             spellings,
             lambda rows, place: self._bucket_nats(
-                vectors[place.to(vectors.device)], padded(spellings, rows), generator, counted
+                vectors[place.to(vectors.device)],
+                padded(spellings, rows),
+                None if noise is None else noise.take(place),
+                counted,
             ),
         )
 
@@ -248,7 +252,7 @@ class Speller(nn.Module):
         self,
         vectors: Tensor,
         batch: tuple[Tensor, Tensor],
-        generator: torch.Generator | None,
+        noise: Noise | None,
         counted: bool,
     ) -> Tensor:
         state = self.zero_state(len(vectors))
@@ -258,7 +262,7 @@ class Speller(nn.Module):
         window = n_steps if torch.is_grad_enabled() else STEP_WINDOW
         for start in range(0, n_steps, window):
             inputs, targets = (x[start : start + window].to(vectors.device) for x in batch)
-            x, state = self.run(inputs, vectors, state, generator)
+            x, state = self.run(inputs, vectors, state, noise)
             logits = self.output(x).flatten(0, 1).to(self.characters.dtype)
             nats = functional.cross_entropy(
                 logits, targets.flatten(), ignore_index=_PAD, reduction="none"
@@ -271,20 +275,21 @@ class Speller(nn.Module):
         return total.to(self.characters.dtype)
 
     def final_states(
-        self, vectors: Tensor, spellings: Spellings, generator: torch.Generator | None = None
+        self, vectors: Tensor, spellings: Spellings, noise: Noise | None = None
     ) -> Tensor:
         """The last layer's state when all of the spelling has been read.  (N, D) → (N, H)"""
 
         def of(rows: NDArray[np.int64], place: Tensor) -> Tensor:
             mine = vectors[place.to(vectors.device)]
+            own = None if noise is None else noise.take(place)
             return last_states(
                 padded(spellings, rows)[0].to(vectors.device),
                 spellings.lengths()[rows],
                 self.zero_state(len(rows)),
-                lambda symbols, state: self.run(symbols, mine, state, generator),
+                lambda symbols, state: self.run(symbols, mine, state, own),
             )
 
-        vectors = dropout(vectors, self.config.drop_vector, generator, tuple(vectors.shape))
+        vectors = dropout(vectors, self.config.drop_vector, noise, "speller vector")
         return by_length(spellings, of)
 
     @torch.no_grad()

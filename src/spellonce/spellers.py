@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from spellonce.lexicon import BOUNDARY_SYMBOL, Spellings
+from spellonce.noise import Noise
 from spellonce.speller import Speller, SpellingSteps, draw
 
 
@@ -40,7 +41,7 @@ class UnigramSpeller(nn.Module):
         self,
         vectors: Tensor,
         spellings: Spellings,
-        generator: torch.Generator | None = None,
+        noise: Noise | None = None,
         *,
         counted: bool = False,
     ) -> Tensor:
@@ -110,12 +111,12 @@ class Around(nn.Module):
         self,
         vectors: Tensor,
         spellings: Spellings,
-        generator: torch.Generator | None = None,
+        noise: Noise | None = None,
         *,
         counted: bool = False,
     ) -> Tensor:
         """−log p_spell of each spelling."""
-        return self.speller.nats(self.seen(vectors), spellings, generator, counted=counted)
+        return self.speller.nats(self.seen(vectors), spellings, noise, counted=counted)
 
     def sample(
         self,
@@ -151,11 +152,11 @@ class OnlyAtTest(Around):
         self,
         vectors: Tensor,
         spellings: Spellings,
-        generator: torch.Generator | None = None,
+        noise: Noise | None = None,
         *,
         counted: bool = False,
     ) -> Tensor:
         """−log p_spell; nothing for the words of the training text."""
         if counted:
             return vectors.new_zeros(len(vectors))
-        return super().nats(vectors, spellings, generator)
+        return super().nats(vectors, spellings, noise)

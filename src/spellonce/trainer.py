@@ -21,6 +21,7 @@ from spellonce.batching import LexiconSampler, Rails, Window, training_spellings
 from spellonce.errors import ConfigError, RunError
 from spellonce.lexicon import N_SPECIAL, Lexicon
 from spellonce.network import Network, detached, load_weights
+from spellonce.noise import Noise
 from spellonce.optim import (
     Averages,
     learning_rate,
@@ -108,7 +109,6 @@ class Trainer:
         is_sgd = recipe.training.optimizer == "sgd"
         averaged = [name for name in self.parameters if not is_sgd or network.is_averaged(name)]
         self.averages = Averages({name: self.parameters[name] for name in averaged})
-        self.generator = torch.Generator(network.device)
         self.cursor = Cursor()
         self.state = network.zero_state(self.rails.n_rails)
 
@@ -121,8 +121,6 @@ class Trainer:
         """
         cursor, config = self.cursor, self.recipe.training
         window = self.rails.window(cursor.epoch, cursor.window)
-        noise_seed = np.random.SeedSequence([self.seed, 2, cursor.step]).generate_state(1)[0]
-        self.generator.manual_seed(int(noise_seed))
         self.optimizer.zero_grad(set_to_none=True)
         self._window_backward(window)
         if self.lexicon_due() if lexicon is None else lexicon:
@@ -142,6 +140,11 @@ class Trainer:
             self.averages.update()
         self._advance(window.n_tokens)
 
+    def _noise(self) -> Noise:
+        """What dropout drops in this step."""
+        seed = np.random.SeedSequence([self.seed, 2, self.cursor.step])
+        return Noise(int(seed.generate_state(1, np.uint64)[0]))
+
     def _precision(self) -> torch.autocast:
         """What matrices are multiplied in."""
         low = self.recipe.training.precision == "bfloat16"
@@ -154,7 +157,7 @@ class Trainer:
         objective, tally = self.recipe.objective, self.cursor.tally
         with self._precision():
             nats, state = self.network.window_nats(
-                window, self.spellings, self.state, self.generator
+                window, self.spellings, self.state, self._noise()
             )
         self.state = detached(state)
         loss = nats.lm + nats.novel
@@ -215,7 +218,7 @@ class Trainer:
         ids = self.sampler.batch(cursor.lexicon_batches)
         assert self._spelled_lexicon is not None
         with self._precision():
-            nats = self._spelled_lexicon.lexicon_nats(ids, self.spellings.take(ids), self.generator)
+            nats = self._spelled_lexicon.lexicon_nats(ids, self.spellings.take(ids), self._noise())
         loss = interval * self.sampler.n_batches / self.n_tokens * nats
         loss.backward()  # type: ignore[no-untyped-call]
         cursor.lexicon_batches += 1

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from spellonce.errors import ConfigError
-from spellonce.lexeme_lm import Hidden, State, check_dropout, dropout
+from spellonce.lexeme_lm import Hidden, State
+from spellonce.noise import Noise, check_dropout, dropout_over_time
 from spellonce.softmax import LexemeTable
 
 
@@ -98,7 +99,7 @@ class TransformerLayer(nn.Module):
         return keys, keys, keys.new_zeros(*keys.shape[:2], dtype=torch.bool)
 
     def forward(
-        self, x: Tensor, state: tuple[Tensor, ...], generator: torch.Generator | None
+        self, x: Tensor, state: tuple[Tensor, ...], noise: Noise | None, name: str
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """(T, B, D) → (T, B, D)"""
         c = self.config
@@ -112,9 +113,9 @@ class TransformerLayer(nn.Module):
             self._heads(query), self._heads(keys), self._heads(values), attn_mask=bias
         )  # (B, A, T, D / A)
         mixed = mixed.permute(2, 0, 1, 3).flatten(2)
-        x = x + dropout(self.merge(mixed), c.drop, generator, tuple(x.shape))
+        x = x + dropout_over_time(self.merge(mixed), c.drop, noise, f"mixed {name}")
         fed = self.narrow(functional.gelu(self.widen(self.norm_feed(x))))
-        x = x + dropout(fed, c.drop, generator, tuple(x.shape))
+        x = x + dropout_over_time(fed, c.drop, noise, f"fed {name}")
         first = len(keys) - (c.reach - 1)
         return x, (keys[first:], values[first:], there[first:])
 
@@ -157,15 +158,15 @@ class TransformerLM(nn.Module):
         return [cast(TransformerLayer, layer).zero_state(n_rails) for layer in self.layers]
 
     def forward(
-        self, ids: Tensor, state: State, generator: torch.Generator | None = None
+        self, ids: Tensor, state: State, noise: Noise | None = None
     ) -> tuple[Hidden, State]:
         """Reads ids (T, B); the hidden state at t has read ids[: t + 1]."""
         # Rows of the table are small, for the softmax's sake; the layers want unit variance.
         x = cast(Tensor, self.table(ids)) * self.config.n_embed**0.5
-        x = dropout(x, self.config.drop, generator, tuple(x.shape))
+        x = dropout_over_time(x, self.config.drop, noise, "input")
         new_state: State = []
-        for layer, layer_state in zip(self.layers, state, strict=True):
-            x, layer_state = layer(x, layer_state, generator)
+        for i, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True)):
+            x, layer_state = layer(x, layer_state, noise, str(i))
             new_state.append(layer_state)
         x = self.norm(x)
-        return Hidden(x, dropout(x, self.config.drop_output, generator, tuple(x.shape))), new_state
+        return Hidden(x, dropout_over_time(x, self.config.drop_output, noise, "output")), new_state

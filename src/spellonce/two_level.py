@@ -39,6 +39,7 @@ from spellonce.network import (
     detached,
     first_accepted,
 )
+from spellonce.noise import Noise
 from spellonce.speller import Speller, SpellerModel
 from spellonce.streams import side_by_side, split_up
 from spellonce.text import EOS
@@ -182,7 +183,7 @@ class TwoLevel(Network):
         window: Window,
         spellings: Spellings,
         state: State,
-        generator: torch.Generator | None,
+        noise: Noise | None,
     ) -> tuple[WindowNats, State]:
         """Factors (3) and (4) of a window; `spellings` are those of all types."""
         inputs = torch.from_numpy(window.inputs).to(self.device)
@@ -190,7 +191,7 @@ class TwoLevel(Network):
         before = state[-1]
         spelled = np.concatenate([window.novel, window.read])
         types = np.concatenate([window.novel_types, window.targets.ravel()[window.read]])
-        hidden, state = self._read(inputs, spelled, spellings.take(types), state, generator)
+        hidden, state = self._read(inputs, spelled, spellings.take(types), state, noise)
         h = hidden.dropped.flatten(0, 1)
         if self.mixture is None:
             lm_nats, aside = self.lm.table.nats(h, targets.flatten())[0], None  # (3)
@@ -202,8 +203,11 @@ class TwoLevel(Network):
         types = np.concatenate([window.novel_types, window.targets.ravel()[window.rare]])
         if self.novel is None or not len(places):
             return WindowNats(lm_nats, lm_nats.new_zeros(()), hidden, aside), state
-        h = hidden.states.flatten(0, 1)[torch.from_numpy(places).to(self.device)]
-        nats = as_speller(self.novel).nats(h, spellings.take(types), generator, counted=True)  # (4)
+        at = torch.from_numpy(places).to(self.device)
+        n_rails = targets.shape[1]
+        own = None if noise is None else noise.at(at // n_rails, at % n_rails)
+        h = hidden.states.flatten(0, 1)[at]
+        nats = as_speller(self.novel).nats(h, spellings.take(types), own, counted=True)  # (4)
         novel, rare = nats[: len(window.novel)].sum(), nats[len(window.novel) :].sum()
         return WindowNats(lm_nats, novel, hidden, rare if aside is None else aside + rare), state
 
@@ -231,14 +235,14 @@ class TwoLevel(Network):
         spelled: NDArray[np.int64],
         spellings: Spellings,
         state: State,
-        generator: torch.Generator | None = None,
+        noise: Noise | None = None,
     ) -> tuple[Hidden, State]:
         """Runs the lexeme LM over inputs (T, B); what comes at places `spelled` has spellings."""
         if self.mixture is not None:
             *state, (history,) = state
-            hidden, state = self._run(inputs, spelled, spellings, state, generator)
+            hidden, state = self._run(inputs, spelled, spellings, state, noise)
             return hidden, [*state, (self.mixture.remember(history, inputs),)]
-        return self._run(inputs, spelled, spellings, state, generator)
+        return self._run(inputs, spelled, spellings, state, noise)
 
     def _run(
         self,
@@ -246,21 +250,22 @@ class TwoLevel(Network):
         spelled: NDArray[np.int64],
         spellings: Spellings,
         state: State,
-        generator: torch.Generator | None,
+        noise: Noise | None,
     ) -> tuple[Hidden, State]:
         if self.feedback is None:
-            return self.lm(inputs, state, generator)
+            return self.lm(inputs, state, noise)
         assert isinstance(self.lm, LexemeLM) and isinstance(self.novel, Speller)
-        return self.feedback.read(self.lm, self.novel, inputs, spelled, spellings, state, generator)
+        return self.feedback.read(self.lm, self.novel, inputs, spelled, spellings, state, noise)
 
     def lexicon_nats(
-        self, ids: NDArray[np.int64], spellings: Spellings, generator: torch.Generator | None
+        self, ids: NDArray[np.int64], spellings: Spellings, noise: Noise | None
     ) -> Tensor:
         """Factor (2) of some lexemes: Σ −log p_spell(σ(w) | e(w)). Gradients reach e."""
         assert self.lexicon is not None
-        embeddings = self.lm.table(torch.from_numpy(ids).to(self.device))
+        lexemes = torch.from_numpy(ids).to(self.device)
+        own = None if noise is None else noise.of("lexicon", lexemes)
         speller = as_speller(self.lexicon)
-        return speller.nats(embeddings, spellings, generator, counted=True).sum()
+        return speller.nats(self.lm.table(lexemes), spellings, own, counted=True).sum()
 
     # --- scoring ------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from spellonce.network import (
     WindowNats,
     first_accepted,
 )
+from spellonce.noise import Noise
 from spellonce.streams import side_by_side, split_up
 from spellonce.text import EOS
 from spellonce.units import Units
@@ -85,12 +86,12 @@ class UnitLM(Network):
         window: Window,
         spellings: Spellings,
         state: State,
-        generator: torch.Generator | None,
+        noise: Noise | None,
     ) -> tuple[WindowNats, State]:
         """The sum over the units of a window."""
         inputs = torch.from_numpy(window.inputs).to(self.device)
         targets = torch.from_numpy(window.targets).to(self.device)
-        hidden, state = self.lm(inputs, state, generator)
+        hidden, state = self.lm(inputs, state, noise)
         total, _ = self._nats(hidden.dropped.flatten(0, 1), inputs.flatten(), targets.flatten())
         return WindowNats(total, total.new_zeros(()), hidden), state
 
