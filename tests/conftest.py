@@ -159,6 +159,7 @@ def _be_the_command(job: dict[str, Any]) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (job["largest_file"], hard))
         if job.get("signal_at"):
             _signal_at_change(job["signal_at"], job.get("number", signal.SIGKILL), job["folder"])
+        os.environ.update(job.get("env", {}))
         shared.STARTED = time.monotonic()
         sys.argv = ["spellonce", *job["args"]]
         cli.main()

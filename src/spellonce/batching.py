@@ -73,6 +73,27 @@ class Window:
         """T·B"""
         return int(self.targets.size)
 
+    def part(self, rails: slice) -> Window:
+        """The same with only some of the rails."""
+        n_rails = self.targets.shape[1]
+        first, stop, _ = rails.indices(n_rails)
+
+        def moved(places: NDArray[np.int64]) -> NDArray[np.int64]:
+            times, at = np.divmod(places, n_rails)
+            found: NDArray[np.int64] = times * (stop - first) + at - first
+            return found[(at >= first) & (at < stop)]
+
+        on = self.novel % n_rails
+        return Window(
+            inputs=np.ascontiguousarray(self.inputs[:, rails]),
+            targets=np.ascontiguousarray(self.targets[:, rails]),
+            novel=moved(self.novel),
+            novel_types=self.novel_types[(on >= first) & (on < stop)],
+            rare=moved(self.rare),
+            read=moved(self.read),
+            in_text=self.in_text[:, rails],
+        )
+
 
 class Rails:
     """The training text as B parallel strings of equal length.

@@ -35,7 +35,7 @@ def main() -> None:
         code = app(prog_name="spellonce", standalone_mode=False) or 0
         sys.stdout.flush()
     except SpellOnceError as error:
-        code = _fail(str(error), error.exit_code)
+        code = error.exit_code if error.is_told else _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         code = _fail("stopped", 1)
     except BrokenPipeError:

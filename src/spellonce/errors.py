@@ -9,6 +9,8 @@ class SpellOnceError(Exception):
     """Something could not be done."""
 
     exit_code = 1
+    is_told = False
+    """Whether another process says so already."""
 
 
 class ConfigError(SpellOnceError):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -235,37 +234,48 @@ def build(
     >>> lexicon.types, lexicon.n_lexemes
     (('', '\\n', 'a', 'b'), 3)
     """
-    char_counts: Counter[str] = Counter()
-    by_count: dict[int, list[str]] = {}
-    for word, count in raw_counts.items():
-        if word != EOS:
-            by_count.setdefault(count, []).append(word)
-    for count, words in by_count.items():  # far fewer than words
-        for char, n in Counter("".join(words)).items():
-            char_counts[char] += count * n
+    char_counts = _count_characters(raw_counts)
     frequent = [c for c, n in char_counts.items() if n >= min_char_count and c != OTHER]
     alphabet = Alphabet(sorted(frequent, key=lambda c: (-char_counts[c], c)))
     kept = sum(char_counts[c] for c in alphabet.chars)
 
     renamed = _with_other(list(raw_counts), char_counts.keys() - set(alphabet.chars))
-    counts: dict[str, int] = dict.fromkeys(renamed, 0)
-    for word, count in zip(renamed, raw_counts.values(), strict=True):
-        counts[word] += count
+    counts = dict(zip(renamed, raw_counts.values(), strict=True))
+    if len(counts) < len(renamed):  # some have become the same
+        counts = dict.fromkeys(renamed, 0)
+        for word, count in zip(renamed, raw_counts.values(), strict=True):
+            counts[word] += count
     special = [counts.pop(UNSPELLED, 0), counts.pop(EOS, 0)]
     words = sorted(sorted(counts), key=counts.__getitem__, reverse=True)
-    n_words = sum(count >= min_count for count in counts.values())
+    by_rank = np.array([*special, *map(counts.__getitem__, words)], dtype=np.int64)
+    n_words = int((by_rank[N_SPECIAL:] >= min_count).sum())
     if vocab_size is not None:
         n_words = min(n_words, max(vocab_size - 1, 0))
     lexicon = Lexicon(
         alphabet=alphabet,
         types=(UNSPELLED, EOS, *words),
-        counts=np.array(special + [counts[w] for w in words], dtype=np.int64),
+        counts=by_rank,
         n_lexemes=N_SPECIAL + n_words,
     )
-    ids = {word: i for i, word in enumerate(lexicon.types)}
-    type_ids = np.fromiter((ids[word] for word in renamed), np.int32, len(renamed))
+    type_ids = np.fromiter(map(lexicon._id.__getitem__, renamed), np.int32, len(renamed))
     n_spelled = sum(char_counts.values())
     return Build(lexicon, type_ids, n_spelled - kept, n_spelled)
+
+
+def _count_characters(counts: Mapping[str, int]) -> dict[str, int]:
+    """How often each character occurs, all words but EOS together.
+
+    >>> _count_characters({"ab": 3, "b": 2, EOS: 9})
+    {'a': 3, 'b': 5}
+    """
+    words = [word for word in counts if word != EOS]
+    joined = "".join(words).encode("utf-32-le", "surrogatepass")
+    times = np.fromiter(map(counts.__getitem__, words), np.int64, len(words))
+    lengths = np.fromiter(map(len, words), np.int64, len(words))
+    codes, places = np.unique(np.frombuffer(joined, dtype="<u4"), return_inverse=True)
+    total = np.zeros(len(codes), dtype=np.int64)
+    np.add.at(total, places, np.repeat(times, lengths))
+    return dict(zip(map(chr, codes.tolist()), total.tolist(), strict=True))
 
 
 def _with_other(words: list[str], chars: Set[str]) -> list[str]:

@@ -12,7 +12,9 @@ No torch here.
 from __future__ import annotations
 
 import re
-from itertools import islice
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import count, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,8 @@ from spellonce.text import EOS, TextFormat, training_tokens
 
 _REMEMBERED = 1 << 24
 """Characters of chunks that are remembered before one begins anew."""
+_PART = 1 << 18
+"""Bytes that are looked up at a time."""
 _SLOTS = 20
 """Bits of the number of a place in the table."""
 _LONGEST = 15
@@ -43,12 +47,24 @@ Words = NDArray[np.uint64]
 _SPACE_TOUCHED = re.compile(r"\s | \n")
 
 
-class Numbers(dict[str, int]):
-    """Numbers words as they come."""
+def _lines_of(block: bytes, size: int) -> Iterator[bytes]:
+    """A block in parts of about so many bytes, all but the last ending with a line.
 
-    def __missing__(self, word: str) -> int:
-        number = self[word] = len(self)
-        return number
+    >>> list(_lines_of(b"a\\nbcd\\ne\\n", 3))
+    [b'a\\nbcd\\n', b'e\\n']
+    """
+    start = 0
+    while start < len(block):
+        stop = block.find(b"\n", start + size - 1) + 1 or len(block)
+        yield block[start:stop]
+        start = stop
+
+
+class Numbers(defaultdict[str, int]):
+    """Numbers words as they come, after some that are known."""
+
+    def __init__(self, *known: str) -> None:
+        super().__init__(count(len(known)).__next__, zip(known, count(), strict=False))
 
     def of(self, words: list[str]) -> Ids:
         """The numbers of words."""
@@ -65,13 +81,13 @@ class Numbering:
 
     def __init__(self, fmt: TextFormat) -> None:
         self._fmt = fmt
-        self._types = Numbers({EOS: 0})
+        self._types = Numbers(EOS)
         self._told = 0
         self._forget()
 
     def _forget(self) -> None:
         """Knows no chunk but EOS and the empty one."""
-        self._chunks = Numbers({EOS: 0, "": _EMPTY})
+        self._chunks = Numbers(EOS, "")
         self._n_chars = 0
         # A span is (start, length) of a chunk's tokens; an EOS follows them.
         self._tokens = np.zeros(2, dtype=np.int32)
@@ -82,6 +98,13 @@ class Numbering:
 
     def read(self, block: bytes) -> tuple[list[str], Ids]:
         """(types that are new, the tokens of the block in numbers)."""
+        # Bit by bit: what is new in one is known in the next.
+        parts = [self._read(part) for part in _lines_of(block, _PART)]
+        new = list(islice(self._types, self._told, None))
+        self._told += len(new)
+        return new, np.concatenate([np.zeros(0, dtype=np.int32), *parts])
+
+    def _read(self, block: bytes) -> Ids:
         if self._n_chars > _REMEMBERED:
             self._forget()
         data = np.frombuffer(block + EOS.encode() + bytes(16), dtype=np.uint8)
@@ -90,12 +113,10 @@ class Numbering:
         else:
             places, breaks = self._words(block, data)
         self._take_up(list(islice(self._chunks, len(self._spans), None)))
-        new = list(islice(self._types, self._told, None))
-        self._told += len(new)
         starts, lengths = self._spans[places].T
         lengths = lengths + breaks
         shift = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
-        return new, self._tokens[shift + np.arange(len(shift))]
+        return self._tokens[shift + np.arange(len(shift))]
 
     def _lines(self, block: str) -> tuple[Places, Places]:
         """(chunks, whether an EOS follows each) where some lines must be one chunk."""

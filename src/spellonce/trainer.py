@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from spellonce.batching import LexiconSampler, Rails, Window, training_spellings
 from spellonce.errors import ConfigError, RunError
+from spellonce.lexeme_lm import State
 from spellonce.lexicon import N_SPECIAL, Lexicon
 from spellonce.network import Network, detached, load_weights
 from spellonce.noise import Noise
@@ -30,6 +31,7 @@ from spellonce.optim import (
     restore_optimizer,
     should_average,
 )
+from spellonce.parallel import Team
 from spellonce.plan import Plan
 from spellonce.recipes import Recipe
 from spellonce.speller import Speller
@@ -37,6 +39,16 @@ from spellonce.two_level import TwoLevel
 
 _SCALE_WINDOWS = 20
 """Windows over which gradients are measured."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a step tells."""
+
+    lm_nats: float = 0.0
+    novel_nats: float = 0.0
+    lexicon_nats: float = 0.0
+    lexemes: float = 0.0
 
 
 @dataclass
@@ -47,7 +59,7 @@ class Tally:
     lm_nats: float = 0.0
     novel_nats: float = 0.0
     lexicon_nats: float = 0.0
-    lexemes: int = 0
+    lexemes: float = 0.0
     clipped: int = 0
     steps: int = 0
 
@@ -77,9 +89,10 @@ class Trainer:
         type_ids: NDArray[np.int32],
         seed: int,
         plan: Plan,
+        team: Team | None = None,
     ) -> None:
         self.recipe, self.network, self.lexicon, self.seed = recipe, network, lexicon, seed
-        self.plan = plan
+        self.plan, self.team = plan, team or Team()
         self.n_tokens = len(type_ids)
         objective = recipe.objective
         counts = np.maximum(lexicon.counts[: lexicon.n_lexemes], 1)
@@ -110,7 +123,13 @@ class Trainer:
         averaged = [name for name in self.parameters if not is_sgd or network.is_averaged(name)]
         self.averages = Averages({name: self.parameters[name] for name in averaged})
         self.cursor = Cursor()
-        self.state = network.zero_state(self.rails.n_rails)
+        self._mine = self.team.share(self.rails.n_rails)
+        if self._mine.stop == self._mine.start:
+            raise ConfigError(
+                f"{self.team.size} processes cannot share {self.rails.n_rails} rails: start fewer, "
+                "or --set rails= to more"
+            )
+        self.state = self._zero_state()
 
     # --- one step -----------------------------------------------------------------------------
 
@@ -122,9 +141,11 @@ class Trainer:
         cursor, config = self.cursor, self.recipe.training
         window = self.rails.window(cursor.epoch, cursor.window)
         self.optimizer.zero_grad(set_to_none=True)
-        self._window_backward(window)
+        told = self._window_backward(window)
         if self.lexicon_due() if lexicon is None else lexicon:
-            self._lexicon_backward()
+            told = replace(told, **self._lexicon_backward())
+        self.team.sum_gradients(self.parameters.values())
+        self._note(window, told)
         self._clip()
         rate = learning_rate(config, self.plan.place(cursor.step + 0.5))
         rate *= len(window.targets) / self.recipe.windows.window
@@ -143,7 +164,11 @@ class Trainer:
     def _noise(self) -> Noise:
         """What dropout drops in this step."""
         seed = np.random.SeedSequence([self.seed, 2, self.cursor.step])
-        return Noise(int(seed.generate_state(1, np.uint64)[0]))
+        rails = torch.arange(self._mine.start, self._mine.stop, device=self.network.device)
+        return Noise(int(seed.generate_state(1, np.uint64)[0]), rails)
+
+    def _zero_state(self) -> State:
+        return self.network.zero_state(self._mine.stop - self._mine.start)
 
     def _precision(self) -> torch.autocast:
         """What matrices are multiplied in."""
@@ -152,27 +177,34 @@ class Trainer:
             raise ConfigError("precision=bfloat16 is for the CPU: leave it out with --device")
         return torch.autocast("cpu", torch.bfloat16, enabled=low)
 
-    def _window_backward(self, window: Window) -> None:
+    def _window_backward(self, window: Window) -> Told:
         """Factors (3) and (4), per token of the window, and the regularisers, per token of all."""
-        objective, tally = self.recipe.objective, self.cursor.tally
+        objective = self.recipe.objective
+        mine = window.part(self._mine)
         with self._precision():
-            nats, state = self.network.window_nats(
-                window, self.spellings, self.state, self._noise()
-            )
+            nats, state = self.network.window_nats(mine, self.spellings, self.state, self._noise())
         self.state = detached(state)
         loss = nats.lm + nats.novel
         if nats.aside is not None:
             loss = loss + nats.aside
         loss = loss / window.n_tokens
         if objective.alpha or objective.beta:
-            loss = loss + nats.hidden.activation_penalty(objective.alpha, objective.beta)
-        if objective.nuclear_norm and not objective.proximal:
+            penalty = nats.hidden.activation_penalty(objective.alpha, objective.beta)
+            loss = loss + mine.n_tokens / window.n_tokens * penalty
+        if objective.nuclear_norm and not objective.proximal and self.team.leads:
             loss = loss + objective.nuclear_norm / self.n_tokens * self._speller_norm()
         loss.backward()  # type: ignore[no-untyped-call]
+        return Told(lm_nats=nats.lm.item(), novel_nats=nats.novel.item())
+
+    def _note(self, window: Window, told: Told) -> None:
+        """What a step has told, in all processes together."""
+        tally = self.cursor.tally
         tally.tokens += window.n_tokens
-        tally.lm_nats += nats.lm.item()
-        tally.novel_nats += nats.novel.item()
-        self._check_finite(tally.lm_nats + tally.novel_nats)
+        names = [f.name for f in fields(told)]
+        total = self.team.sum([getattr(told, name) for name in names])
+        for name, figure in zip(names, total, strict=True):
+            setattr(tally, name, getattr(tally, name) + figure)
+            self._check_finite(figure)
 
     def _check_finite(self, figure: float) -> None:
         if not math.isfinite(figure):
@@ -212,18 +244,18 @@ class Trainer:
         interval = self.recipe.objective.lexicon_interval
         return self.has_lexicon_factor and self.cursor.step % interval == 0
 
-    def _lexicon_backward(self) -> None:
+    def _lexicon_backward(self) -> dict[str, float]:
         """Factor (2): a sample of the lexicon, scaled to stand for all of it and for K steps."""
         cursor, interval = self.cursor, self.recipe.objective.lexicon_interval
-        ids = self.sampler.batch(cursor.lexicon_batches)
+        batch = self.sampler.batch(cursor.lexicon_batches)
+        ids = batch[self.team.share(len(batch))]
         assert self._spelled_lexicon is not None
         with self._precision():
             nats = self._spelled_lexicon.lexicon_nats(ids, self.spellings.take(ids), self._noise())
         loss = interval * self.sampler.n_batches / self.n_tokens * nats
         loss.backward()  # type: ignore[no-untyped-call]
         cursor.lexicon_batches += 1
-        cursor.tally.lexicon_nats += nats.item()
-        cursor.tally.lexemes += len(ids)
+        return {"lexicon_nats": nats.item(), "lexemes": len(ids)}
 
     def _clip(self) -> None:
         for parameter in self.parameters.values():
@@ -264,7 +296,7 @@ class Trainer:
         cursor.window += 1
         if cursor.window + 1 == len(self.rails.cuts(cursor.epoch)):
             cursor.epoch, cursor.window = cursor.epoch + 1, 0
-            self.state = self.network.zero_state(self.rails.n_rails)
+            self.state = self._zero_state()
 
     # --- around the steps ---------------------------------------------------------------------
 
@@ -349,18 +381,41 @@ class Trainer:
 
     # --- checkpoints --------------------------------------------------------------------------
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything of the run's state that is a tensor."""
+    @property
+    def _rails_at(self) -> list[list[int]]:
+        """Which dimension of each tensor of the state is that of the rails."""
+        one, two = self.network.zero_state(1), self.network.zero_state(2)
+        return [
+            [
+                next(dim for dim, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)) if m != n)
+                for a, b in zip(of_one, of_two, strict=True)
+            ]
+            for of_one, of_two in zip(one, two, strict=True)
+        ]
+
+    @property
+    def n_bytes(self) -> int:
+        """The size of a checkpoint, nearly: the hidden states are small."""
+        return sum(tensor.nbytes for group in self._large() for tensor in group.values())
+
+    def _large(self) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+        """Weights, the optimiser's tensors, averages: the same in all processes."""
         names: dict[Tensor, str] = {p: name for name, p in self.parameters.items()}
+        weights = {name: p.data for name, p in self.parameters.items()}
+        return weights, optimizer_tensors(self.optimizer, names), self.averages.means
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything of the run's state that is a tensor. All processes must ask."""
+        # All rails, whoever reads them: another number of processes can go on.
         hidden = {
-            f"{i}/{j}": tensor for i, part in enumerate(self.state) for j, tensor in enumerate(part)
+            f"{i}/{j}": self.team.gather(tensor, dim, self.rails.n_rails)
+            for i, (part, dims) in enumerate(zip(self.state, self._rails_at, strict=True))
+            for j, (tensor, dim) in enumerate(zip(part, dims, strict=True))
         }
+        weights, optimizer, averages = self._large()
         groups: dict[str, dict[str, Tensor]] = {
-            "weights": {name: p.data for name, p in self.parameters.items()},
-            "optimizer": optimizer_tensors(self.optimizer, names),
-            "averages": self.averages.means,
-            "hidden": hidden,
-        }
+            "weights": weights, "optimizer": optimizer, "averages": averages, "hidden": hidden,
+        }  # fmt: skip
         return {f"{group}:{name}": t for group, ts in groups.items() for name, t in ts.items()}
 
     def state_dict(self) -> dict[str, Any]:
@@ -384,9 +439,13 @@ class Trainer:
             self.averages.means = {
                 name: tensor.to(device).clone() for name, tensor in groups["averages"].items()
             }
+            first, n = self._mine.start, self._mine.stop - self._mine.start
             self.state = [
-                tuple(groups["hidden"][f"{i}/{j}"].to(device).clone() for j in range(len(part)))
-                for i, part in enumerate(self.state)
+                tuple(
+                    groups["hidden"][f"{i}/{j}"].narrow(dim, first, n).to(device).clone()
+                    for j, dim in enumerate(dims)
+                )
+                for i, dims in enumerate(self._rails_at)
             ]
             values = dict(state)
             self.plan = Plan(tuple((begin, total) for begin, total in values.pop("marks")))
@@ -421,7 +480,7 @@ def measure_speed(
     times: dict[bool, list[float]] = {False: [], True: []}
     begin = clock()
     n_steps = 0
-    while clock() < begin + seconds or len(times[False]) < 2:
+    while trainer.team.led(lambda: clock() < begin + seconds or len(times[False]) < 2):
         # Lexicon steps are rare in training; here one in four is made one.
         lexicon = trainer.has_lexicon_factor and n_steps % 4 == 1
         start = clock()

@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from types import FrameType
@@ -30,6 +30,7 @@ from spellonce.lexicon import Lexicon
 from spellonce.mixture import Counted, count_all
 from spellonce.model import Model
 from spellonce.network import Network
+from spellonce.parallel import Team, joined
 from spellonce.plan import Budget, Plan
 from spellonce.preparation import (
     Length,
@@ -46,7 +47,7 @@ from spellonce.scoring import score_reading
 from spellonce.speller import Speller
 from spellonce.systems import SYSTEMS
 from spellonce.text import Reading, read
-from spellonce.trainer import Trainer, measure_speed
+from spellonce.trainer import Speed, Trainer, measure_speed
 from spellonce.two_level import TwoLevel
 
 
@@ -75,22 +76,32 @@ def train(
     reporter = reporter or Silent()
     run = RunFolder(out)
     board = _board_maker() if tensorboard else None
-    with run.opened_for_training(resume=resume, force=force):
-        if run.started:
-            config = run.read_config()
-            check_agreement(run, config, dataset, recipe, seed, device, threads, length)
-            if run.finished:
-                reporter.status(f"{out} is finished already")
-                return _stored_result(run)
-        else:
+    with joined(lambda: device or _device_of(run)) as team, ExitStack() as opened:
+
+        def begin() -> dict[str, Any]:
+            opened.enter_context(run.opened_for_training(resume=resume, force=force))
+            if run.started:
+                config = run.read_config()
+                check_agreement(run, config, dataset, recipe, seed, device, threads, length)
+                return config
             if dataset is None:
                 raise ConfigError("nothing to train on: name text files or a --dataset")
             runtime.prepare(device or "cpu", threads)
-            config = prepare(
+            return prepare(
                 run, dataset, recipe or recipes.full_small(), seed or 0, device or "cpu",
                 length or Length(), reporter,
             )  # fmt: skip
-        return _Training(run, config, length, board, reporter, started).go()
+
+        config = team.led(begin)
+        if run.finished:
+            reporter.status(f"{out} is finished already")
+            return team.led(lambda: _stored_result(run))
+        return _Training(run, config, length, board, reporter, started, team).go()
+
+
+def _device_of(run: RunFolder) -> str:
+    """Where a run computes that was begun before."""
+    return str(run.read_config()["device"]) if run.started else "cpu"
 
 
 @contextmanager
@@ -126,8 +137,10 @@ class _Training:
         board: Any,
         reporter: Reporter,
         started: float,
+        team: Team,
     ) -> None:
-        self.run, self.config, self.reporter, self.started = run, config, reporter, started
+        self.run, self.config, self.started, self.team = run, config, started, team
+        self.reporter = reporter if team.leads else Silent()
         self.length = length or Length(**config["length"])
         self.make_board = board
         self.device = runtime.prepare(config["device"], int(config["threads"]))
@@ -150,12 +163,12 @@ class _Training:
         self.tokens_per_id = config["data"]["train_tokens"] / n_ids
         self._valid: Reading | None = None
         self.seconds = self.seconds_in_all = 0.0
-        self.resumed = (run / "plan.json").is_file()
+        self.resumed = team.led((run / "plan.json").is_file)
 
     def go(self) -> dict[str, Any]:
         """Plans, trains, evaluates, saves; the result."""
         # What can fail comes before the plan, with which a run has begun.
-        self._valid_reading()
+        self.team.led(lambda: len(self._valid_reading()))
         network = recipes.build_model(self.recipe, self.lexicon, self.units, self.counted)
         network.initialise(self.seed, self.lexicon)
         network.to(self.device)
@@ -164,20 +177,22 @@ class _Training:
         checkpoint = self.run.read_checkpoint()
         if checkpoint is not None:
             trainer.restore(*checkpoint)
-        self.run.rewind_log(trainer.cursor.step)
+        self.team.led(lambda: self.run.rewind_log(trainer.cursor.step))
         self.seconds = _last_in_log(self.run, "seconds")
         self.seconds_in_all = _last_in_log(self.run, "seconds_in_all")
-        board = self.make_board(self.run / "tensorboard") if self.make_board else None
+        board = None
+        if self.make_board and self.team.leads:
+            board = self.make_board(self.run / "tensorboard")
         try:
             with _signals() as caught:
                 self._steps(trainer, caught, board)
         finally:
             if board is not None:
                 board.close()
-        return self._finish(trainer)
+        return self.team.led(lambda: self._finish(trainer))
 
     def _trainer(self, network: Network, plan: Plan) -> Trainer:
-        return Trainer(self.recipe, network, self.lexicon, self.ids, self.seed, plan)
+        return Trainer(self.recipe, network, self.lexicon, self.ids, self.seed, plan, self.team)
 
     # --- the plan -----------------------------------------------------------------------------
 
@@ -193,7 +208,7 @@ class _Training:
                 plan = {"steps": self.length.steps}
             else:
                 plan = {"steps": trainer.steps_of(self.recipe.training.epochs)}
-            self.run.write_json("plan.json", plan)
+            self.team.led(lambda: self.run.write_json("plan.json", plan))
         return Plan.of(int(plan["steps"]))
 
     def _plan_for(self, seconds: float, network: Network) -> dict[str, Any]:
@@ -204,6 +219,9 @@ class _Training:
         self.reporter.status("measuring speed")
         trainer = self._trainer(network, Plan.of(10**9))
         speed = measure_speed(trainer, min(max(0.02 * seconds, 1.0), 10.0))
+        return self.team.led(lambda: self._plan_from(speed, trainer, seconds))
+
+    def _plan_from(self, speed: Speed, trainer: Trainer, seconds: float) -> dict[str, Any]:
         per_step = speed.per_step(self.recipe.objective.lexicon_interval)
         evaluation, saving = self._seconds_after(trainer, seconds)
         if trainer.recipe.training.optimizer == "sgd" or trainer.recipe.training.evaluate_every:
@@ -228,7 +246,7 @@ class _Training:
             self._validate(trainer.network, scored.head(sample))
             seconds = (time.perf_counter() - begin) / min(sample, len(scored))
             sample = max(sample, int(min(0.01 * budget, 2.0) / seconds))
-        saving = 0.5 + sum(t.nbytes for t in trainer.tensors().values()) / 100e6
+        saving = 0.5 + trainer.n_bytes / 100e6
         return seconds * len(scored), saving
 
     def _budget(self) -> Budget | None:
@@ -251,39 +269,59 @@ class _Training:
             trainer.step()
             bpc = None
             if trainer.evaluation_due():
-                self.reporter.status("validating")
-                with trainer.averages.swapped_in():
-                    nats, valid = self._validate(trainer.network, self._valid_reading())
+                nats, bpc = self.team.led(lambda: self._evaluate(trainer))
                 trainer.note_validation(nats)
-                self.run.append_log({"step": cursor.step, "valid_bpc": valid["bpc"]})
                 if board is not None:
-                    board.add_scalar("valid_bpc", valid["bpc"], cursor.step)
-                self.reporter.status("training")
+                    board.add_scalar("valid_bpc", bpc, cursor.step)
             if budget and cursor.step < total and budget.is_due(trainer.plan, cursor.step):
-                if trainer.plan.place(cursor.step) > 0.75:  # before, it would not change much
-                    budget.after = sum(self._seconds_after(trainer, budget.seconds))
-                spent = time.monotonic() - self.started
-                trainer.plan = budget.revise(trainer.plan, cursor.step, spent)
-                total = trainer.plan.total
+                trainer.plan = self.team.led(lambda: self._revised(trainer, budget))
+                budget.step, total = cursor.step, trainer.plan.total
             if cursor.step % config.report_every == 0 or cursor.step == total:
                 line = trainer.report(self.chars_per_id)
                 self.seconds = line["seconds"] = round(time.monotonic() - clock, 3)
                 line["seconds_in_all"] = self._in_all()
                 bpc = line["train_bpc"]
-                self.run.append_log(line)
+                if self.team.leads:
+                    self.run.append_log(line)
                 if board is not None:
                     for key, value in line.items():
                         if isinstance(value, float):
                             board.add_scalar(key, value, cursor.step)
-            if caught or cursor.step % config.checkpoint_every == 0 or cursor.step == total:
-                self.run.write_checkpoint(cursor.step, trainer.tensors(), trainer.state_dict())
+            stopped = bool(self.team.sum([bool(caught)])[0])
+            if stopped or cursor.step % config.checkpoint_every == 0 or cursor.step == total:
+                self._save(trainer)
             self.reporter.progress(cursor.step, total, bpc)
-            if caught and cursor.step < total:
-                raise InterruptedTrainingError(
-                    f"stopped by {caught[0]} at step {cursor.step} of {total}, and saved: "
+            if stopped and cursor.step < total:
+                by = caught[0] if caught else "a signal to another process"
+                error = InterruptedTrainingError(
+                    f"stopped by {by} at step {cursor.step} of {total}, and saved: "
                     f"continue with `spellonce train --resume --out {self.run}`"
                 )
+                error.is_told = not self.team.leads
+                raise error
         self.seconds = round(time.monotonic() - clock, 3)
+
+    def _save(self, trainer: Trainer) -> None:
+        """Writes a checkpoint."""
+        tensors, state = trainer.tensors(), trainer.state_dict()
+        step = trainer.cursor.step
+        self.team.led(lambda: self.run.write_checkpoint(step, tensors, state))
+
+    def _evaluate(self, trainer: Trainer) -> tuple[float, float]:
+        """(nats, bpc) of the validation split on the way."""
+        self.reporter.status("validating")
+        with trainer.averages.swapped_in():
+            nats, valid = self._validate(trainer.network, self._valid_reading())
+        self.run.append_log({"step": trainer.cursor.step, "valid_bpc": valid["bpc"]})
+        self.reporter.status("training")
+        return nats, float(valid["bpc"])
+
+    def _revised(self, trainer: Trainer, budget: Budget) -> Plan:
+        """The plan as it must be to keep the budget."""
+        step = trainer.cursor.step
+        if trainer.plan.place(step) > 0.75:  # before, it would not change much
+            budget.after = sum(self._seconds_after(trainer, budget.seconds))
+        return budget.revise(trainer.plan, step, time.monotonic() - self.started)
 
     def _in_all(self) -> float:
         """Seconds since the budget began to run, those of earlier calls included."""

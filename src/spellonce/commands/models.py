@@ -87,6 +87,7 @@ def train(
     as_json: JsonOption = False,
 ) -> None:
     """Train a model on your text."""
+    from spellonce.parallel import is_leader
     from spellonce.show import TrainingDisplay, training_summary
 
     with TrainingDisplay() as display:
@@ -95,6 +96,8 @@ def train(
             budget=budget, steps=steps, resume=resume, force=force, seed=seed, device=device,
             threads=threads, tensorboard=tensorboard, reporter=display, started=shared.STARTED,
         )  # fmt: skip
+    if not is_leader():
+        return
     if as_json:
         print_json(result)
     else:
