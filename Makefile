@@ -3,9 +3,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: setup demo test test-slow lint bench clean
+.PHONY: help setup demo test test-slow lint bench clean
+.DEFAULT_GOAL := help
 
-setup: $(READY)
+help: ## what there is to make
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' | expand -t 12
+
+setup: $(READY) ## .venv, with everything for development
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "spellonce needs Python 3.11 or later: make PYTHON=python3.12 …")'
@@ -13,24 +17,24 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $(READY)
 
-demo: setup
+demo: setup ## train on Python's help topics for a minute, and show what came of it
 	$(BIN)/spellonce demo
 
 # Two processes, one thread each: the same losses on any number of cores.
-test: setup
+test: setup ## the tests, but for those that take minutes each
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-test-slow: setup
+test-slow: setup ## those
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow
 
-lint: setup
+lint: setup ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: setup
+bench: setup ## speed and memory; writes docs/performance.*
 	$(BIN)/python benchmarks/run.py
 
-clean:
+clean: ## remove what was made
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
