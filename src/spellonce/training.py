@@ -269,10 +269,10 @@ class _Training:
             trainer.step()
             bpc = None
             if trainer.evaluation_due():
-                nats, bpc = self.team.led(lambda: self._evaluate(trainer))
+                nats, valid_bpc = self.team.led(lambda: self._evaluate(trainer))
                 trainer.note_validation(nats)
                 if board is not None:
-                    board.add_scalar("valid_bpc", bpc, cursor.step)
+                    board.add_scalar("valid_bpc", valid_bpc, cursor.step)
             if budget and cursor.step < total and budget.is_due(trainer.plan, cursor.step):
                 trainer.plan = self.team.led(lambda: self._revised(trainer, budget))
                 budget.step, total = cursor.step, trainer.plan.total
