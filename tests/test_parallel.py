@@ -63,6 +63,7 @@ def check_same(run: Path, reference: Path) -> None:
     ("recipe", "n", "settings"),
     [
         ("full-small", 2, (*NOISY, *SPELLED)),
+        ("full-small", 3, (*NOISY, "lexicon_batch=2", "lexicon_interval=1")),
         ("full-small", 3, (*NOISY, *SPELLED, "optimizer=sgd", "learning_rate=3", "evaluate_every=6",
                            "nonmonotone=1", "clip_separately=no", "window_spread=3")),
         ("mixed-composed-small", 2, (*NOISY, *SPELLED, "nuclear_norm=0")),
@@ -144,6 +145,7 @@ def test_what_cannot_be_is_said_once(text: Path, tmp_path: Path, start: Start) -
         results = [process.wait() for process in team]
         assert all(r.code for r in results)
         assert told in results[0].err
+    assert results[1].err == "", "of what all of them meet, one of them tells"
 
 
 def test_a_budget_is_kept_by_all(text: Path, tmp_path: Path, start: Start) -> None:

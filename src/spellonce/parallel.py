@@ -9,11 +9,10 @@ first one, the leader, alone touches the run folder and talks to whoever watches
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -50,9 +49,17 @@ class Team:
         """What the leader's work gives, or how it fails, in all processes."""
         return work()
 
+    def one_voice(self, error: SpellOnceError) -> SpellOnceError:
+        """An error that all processes meet, to be raised by each and told by the leader."""
+        error.is_told = not self.leads
+        return error
+
     def sum(self, figures: Sequence[float]) -> list[float]:
         """Figures added up over the processes."""
         return list(figures)
+
+    def spread(self, parameters: Iterable[nn.Parameter]) -> None:
+        """The leader's weights, in all processes: on another machine, other digits come out."""
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Adds up the gradients; those that nobody has stay away."""
@@ -70,21 +77,22 @@ class Several(Team):
 
     def led(self, work: Callable[[], _T]) -> _T:
         """What the leader's work gives, or how it fails, in all processes."""
-        told: list[object] = [None]
+        found: _T | None = None
+        failure: BaseException | None = None
         if self.leads:
             try:
-                told = [(True, work())]
+                found = work()
             except BaseException as error:
-                told = [(False, error if _travels(error) else RunError(str(error)))]
+                failure = error
+        message: list[Any] = [found, failure is not None]
         with _whoever_is_gone():
-            torch.distributed.broadcast_object_list(told, 0, device=self._device)
-        worked, found = cast(tuple[bool, object], told[0])
-        if worked:
-            return cast(_T, found)
-        failure = cast(BaseException, found)
-        if isinstance(failure, SpellOnceError):
-            failure.is_told = not self.leads
-        raise failure
+            torch.distributed.broadcast_object_list(message, 0, device=self._device)
+        if failure is not None:
+            raise failure
+        found, has_failed = message
+        if has_failed:
+            raise self.one_voice(RunError("the first process has failed"))
+        return cast(_T, found)
 
     def sum(self, figures: Sequence[float]) -> list[float]:
         """Figures added up over the processes."""
@@ -98,30 +106,34 @@ class Several(Team):
 
         Of a split softmax, tails that no process has met are not exchanged.
         """
-        found = list(parameters)
-        met = self.sum([p.grad is not None for p in found])
-        small: list[Tensor] = []
-        waiting = []
+        everyone = list(parameters)
+        met = self.sum([p.grad is not None for p in everyone])
+        gradients: list[Tensor] = []
+        for parameter in [p for p, n in zip(everyone, met, strict=True) if n]:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            elif parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.to_dense()
+            gradients.append(parameter.grad)
+        small = [gradient for gradient in gradients if gradient.numel() < _SMALL]
+        flat = torch.cat([torch.zeros(0, device=self._device), *(g.flatten() for g in small)])
         with _whoever_is_gone():
-            for parameter, n in zip(found, met, strict=True):
-                if not n:
-                    continue
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                elif parameter.grad.is_sparse:
-                    parameter.grad = parameter.grad.to_dense()
-                if parameter.numel() < _SMALL:
-                    small.append(parameter.grad)
-                else:
-                    waiting.append(torch.distributed.all_reduce(parameter.grad, async_op=True))
-            if small:
-                flat = torch.cat([gradient.flatten() for gradient in small])
-                torch.distributed.all_reduce(flat)
-                sizes = [gradient.numel() for gradient in small]
-                for gradient, part in zip(small, torch.split(flat, sizes), strict=True):
-                    gradient.copy_(part.view_as(gradient))
+            waiting = [
+                torch.distributed.all_reduce(gradient, async_op=True)
+                for gradient in (flat, *(g for g in gradients if g.numel() >= _SMALL))
+            ]
             for work in waiting:
                 work.wait()
+        for gradient, part in zip(
+            small, torch.split(flat, [g.numel() for g in small]), strict=True
+        ):
+            gradient.copy_(part.view_as(gradient))
+
+    def spread(self, parameters: Iterable[nn.Parameter]) -> None:
+        """The leader's weights, in all processes: on another machine, other digits come out."""
+        with _whoever_is_gone():
+            for parameter in parameters:
+                torch.distributed.broadcast(parameter.data, 0)
 
     def gather(self, part: Tensor, dim: int, n: int) -> Tensor:
         """The parts of all processes side by side, n rails in all."""
@@ -135,14 +147,6 @@ class Several(Team):
         shares = [Several(rank, self.size, self._device).share(n) for rank in range(self.size)]
         whole = torch.cat([x[: s.stop - s.start] for x, s in zip(found, shares, strict=True)])
         return whole.movedim(0, dim).contiguous()
-
-
-def _travels(error: BaseException) -> bool:
-    """Whether an error arrives as it was."""
-    try:
-        return type(pickle.loads(pickle.dumps(error))) is type(error)
-    except Exception:
-        return False
 
 
 @contextmanager
@@ -159,7 +163,7 @@ def _whoever_is_gone() -> Iterator[None]:
 
 def is_leader() -> bool:
     """Whether this process is the one that speaks."""
-    return os.environ.get("RANK", "0") == "0"
+    return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
@@ -171,16 +175,20 @@ def joined(device: Callable[[], str]) -> Iterator[Team]:
         return
     if not torch.distributed.is_available():
         raise ConfigError("this torch cannot train in several processes: start one")
-    rank, place = int(os.environ["RANK"]), torch.device(device())
-    if place.type == "cuda":
-        place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(place)
-    backend = "nccl" if place.type == "cuda" else "gloo"
+    rank, name = int(os.environ["RANK"]), device()
     try:
+        place = torch.device(name)
+        if place.type == "cuda":
+            if place.index is not None:
+                raise ConfigError(f"each process takes a GPU of its own: --device cuda, not {name}")
+            place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            torch.cuda.set_device(place)
+    except RuntimeError as error:
+        raise ConfigError(f"device {name!r} cannot be used here: try --device cpu") from error
+    try:
+        backend = "nccl" if place.type == "cuda" else "gloo"
         torch.distributed.init_process_group(backend, timeout=_PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise SpellOnceError(f"the processes of this training cannot meet: {error}") from error
-    try:
-        yield Several(rank, size, place)
-    finally:
-        torch.distributed.destroy_process_group()
+    yield Several(rank, size, place)
+    torch.distributed.destroy_process_group()  # after a failure it might wait for the others

@@ -306,7 +306,7 @@ class RunFolder:
             shutil.rmtree(old)
 
     def read_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The newest checkpoint, or None where there is none. Older ones, left by a kill, go."""
+        """The newest checkpoint, or None where there is none."""
         found = self._checkpoints()
         if not found:
             return None
@@ -318,8 +318,6 @@ class RunFolder:
                     f"the checkpoint {folder} is damaged ({name}): restore it from a copy, "
                     "or start again with --force"
                 )
-        for old in found[:-1]:
-            shutil.rmtree(old)
         return read_tensors(folder / "tensors.safetensors"), read_json(folder / "state.json")
 
     def _checkpoints(self) -> list[Path]:

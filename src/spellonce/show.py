@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spellonce.model import Sample
+from spellonce.parallel import is_leader
 from spellonce.recipes import Recipe
 from spellonce.significance import LEVEL
 
@@ -42,7 +43,7 @@ class TrainingDisplay:
             TimeRemainingColumn(),
             console=self._console,
             transient=True,
-            disable=not self._console.is_terminal,
+            disable=not self._console.is_terminal or not is_leader(),
         )
         self._task = self._bar.add_task("starting", total=None, bpc="")
 

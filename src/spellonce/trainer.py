@@ -124,11 +124,11 @@ class Trainer:
         self.averages = Averages({name: self.parameters[name] for name in averaged})
         self.cursor = Cursor()
         self._mine = self.team.share(self.rails.n_rails)
-        if self._mine.stop == self._mine.start:
-            raise ConfigError(
+        if self.rails.n_rails < self.team.size:
+            raise self.team.one_voice(ConfigError(
                 f"{self.team.size} processes cannot share {self.rails.n_rails} rails: start fewer, "
                 "or --set rails= to more"
-            )
+            ))  # fmt: skip
         self.state = self._zero_state()
 
     # --- one step -----------------------------------------------------------------------------
@@ -208,11 +208,11 @@ class Trainer:
 
     def _check_finite(self, figure: float) -> None:
         if not math.isfinite(figure):
-            raise RunError(
+            raise self.team.one_voice(RunError(
                 f"training diverged at step {self.cursor.step}: "
                 "start again with a smaller learning rate, e.g. --set learning_rate="
                 f"{self.recipe.training.learning_rate / 3:.2g}"
-            )
+            ))  # fmt: skip
 
     def check_finite(self, bpc: float) -> None:
         """Refuses a model whose last step went wrong."""
@@ -249,12 +249,14 @@ class Trainer:
         cursor, interval = self.cursor, self.recipe.objective.lexicon_interval
         batch = self.sampler.batch(cursor.lexicon_batches)
         ids = batch[self.team.share(len(batch))]
+        cursor.lexicon_batches += 1
+        if not len(ids):  # more processes than lexemes
+            return {}
         assert self._spelled_lexicon is not None
         with self._precision():
             nats = self._spelled_lexicon.lexicon_nats(ids, self.spellings.take(ids), self._noise())
         loss = interval * self.sampler.n_batches / self.n_tokens * nats
         loss.backward()  # type: ignore[no-untyped-call]
-        cursor.lexicon_batches += 1
         return {"lexicon_nats": nats.item(), "lexemes": len(ids)}
 
     def _clip(self) -> None:

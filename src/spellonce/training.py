@@ -76,7 +76,8 @@ def train(
     reporter = reporter or Silent()
     run = RunFolder(out)
     board = _board_maker() if tensorboard else None
-    with joined(lambda: device or _device_of(run)) as team, ExitStack() as opened:
+    with joined(lambda: device or _device_of(run, resume)) as team, ExitStack() as opened:
+        reporter = reporter if team.leads else Silent()
 
         def begin() -> dict[str, Any]:
             opened.enter_context(run.opened_for_training(resume=resume, force=force))
@@ -93,29 +94,36 @@ def train(
             )  # fmt: skip
 
         config = team.led(begin)
-        if run.finished:
+        if team.led(lambda: run.finished):
             reporter.status(f"{out} is finished already")
             return team.led(lambda: _stored_result(run))
         return _Training(run, config, length, board, reporter, started, team).go()
 
 
-def _device_of(run: RunFolder) -> str:
-    """Where a run computes that was begun before."""
-    return str(run.read_config()["device"]) if run.started else "cpu"
+def _device_of(run: RunFolder, resume: bool) -> str:
+    """Where a run computes that goes on, or a new one."""
+    return str(run.read_config()["device"]) if resume and run.started else "cpu"
 
 
 @contextmanager
-def _signals() -> Iterator[list[str]]:
-    """Collects Ctrl-C and SIGTERM instead of dying from them; a second one kills."""
+def _signals(patience: float) -> Iterator[list[str]]:
+    """Collects Ctrl-C and SIGTERM instead of dying from them; a second one kills.
+
+    It must come later than after so many seconds: torchrun passes on what its processes have got.
+    """
     caught: list[str] = []
+    since = 0.0
     if threading.current_thread() is not threading.main_thread():
         yield caught
         return
 
     def note(number: int, frame: FrameType | None) -> None:
-        if caught:
+        nonlocal since
+        if not caught:
+            caught.append(signal.Signals(number).name)
+            since = time.monotonic()
+        elif time.monotonic() >= since + patience:
             raise KeyboardInterrupt
-        caught.append(signal.Signals(number).name)
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     previous = {number: signal.signal(number, note) for number in numbers}
@@ -140,7 +148,7 @@ class _Training:
         team: Team,
     ) -> None:
         self.run, self.config, self.started, self.team = run, config, started, team
-        self.reporter = reporter if team.leads else Silent()
+        self.reporter = reporter
         self.length = length or Length(**config["length"])
         self.make_board = board
         self.device = runtime.prepare(config["device"], int(config["threads"]))
@@ -172,6 +180,7 @@ class _Training:
         network = recipes.build_model(self.recipe, self.lexicon, self.units, self.counted)
         network.initialise(self.seed, self.lexicon)
         network.to(self.device)
+        self.team.spread(network.parameters())
         trainer = self._trainer(network, Plan.of(1))
         trainer.plan = self._plan(trainer)
         checkpoint = self.run.read_checkpoint()
@@ -184,7 +193,7 @@ class _Training:
         if self.make_board and self.team.leads:
             board = self.make_board(self.run / "tensorboard")
         try:
-            with _signals() as caught:
+            with _signals(patience=2.0 if self.team.size > 1 else 0.0) as caught:
                 self._steps(trainer, caught, board)
         finally:
             if board is not None:
@@ -293,12 +302,10 @@ class _Training:
             self.reporter.progress(cursor.step, total, bpc)
             if stopped and cursor.step < total:
                 by = caught[0] if caught else "a signal to another process"
-                error = InterruptedTrainingError(
+                raise self.team.one_voice(InterruptedTrainingError(
                     f"stopped by {by} at step {cursor.step} of {total}, and saved: "
                     f"continue with `spellonce train --resume --out {self.run}`"
-                )
-                error.is_told = not self.team.leads
-                raise error
+                ))  # fmt: skip
         self.seconds = round(time.monotonic() - clock, 3)
 
     def _save(self, trainer: Trainer) -> None:
