@@ -78,17 +78,20 @@ class Window:
         n_rails = self.targets.shape[1]
         first, stop, _ = rails.indices(n_rails)
 
-        def moved(places: NDArray[np.int64]) -> NDArray[np.int64]:
-            times, at = np.divmod(places, n_rails)
-            found: NDArray[np.int64] = times * (stop - first) + at - first
-            return found[(at >= first) & (at < stop)]
+        def here(places: NDArray[np.int64]) -> NDArray[np.int64]:
+            rail = places % n_rails
+            return np.flatnonzero((rail >= first) & (rail < stop))
 
-        on = self.novel % n_rails
+        def moved(places: NDArray[np.int64]) -> NDArray[np.int64]:
+            times, rail = np.divmod(places[here(places)], n_rails)
+            found: NDArray[np.int64] = times * (stop - first) + rail - first
+            return found
+
         return Window(
             inputs=np.ascontiguousarray(self.inputs[:, rails]),
             targets=np.ascontiguousarray(self.targets[:, rails]),
             novel=moved(self.novel),
-            novel_types=self.novel_types[(on >= first) & (on < stop)],
+            novel_types=self.novel_types[here(self.novel)],
             rare=moved(self.rare),
             read=moved(self.read),
             in_text=self.in_text[:, rails],

@@ -38,7 +38,7 @@ class Team:
         return self.rank == 0
 
     def share(self, n: int) -> slice:
-        """Which of n rails are this process's.
+        """Which of n rails, or lexemes, are this process's.
 
         >>> Team().share(32)
         slice(0, 32, None)
