@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from spellonce.adaptive import Adaptation, CacheSettings, Reader
-from spellonce.cache import Memory, n_features
+from spellonce.cache import Component, Memory, n_features
 from spellonce.dynamic import DynamicSettings, Weights
 from spellonce.growth import Grown, GrowthSettings
 from spellonce.lexicon import Spellings
@@ -55,7 +55,8 @@ def some_scale(network: TwoLevel) -> dict[str, Tensor]:
     }
 
 
-CACHE = CacheSettings(4, (0.0, 0.5), some_gate(2))
+WAYS = (Component(0.0), Component(0.5), Component(0.3, after=1), Component(0.0, after=2))
+CACHE = CacheSettings(4, WAYS, some_gate(4))
 GROWTH = GrowthSettings(limit=2, like=0.4, often=0.7, new=0.3)
 DYNAMIC = DynamicSettings(segment=5, rate=0.02, decay=0.05)
 ADAPTATIONS = {
@@ -141,23 +142,37 @@ def test_growth_and_cache_lose_no_more_than_the_words_they_know() -> None:
 def test_the_cache_against_a_plain_one() -> None:
     """Token by token, straight from the definition."""
     network, lexicon = network_of("full"), make_lexicon()
-    theta, weight, window = 0.7, 0.3, 5
-    cache = CacheSettings.fixed(weight, theta, window)
-    piece = reader_of(network, Adaptation(cache=cache)).read(TEXT)
-    text = follow(network, lexicon, TEXT, n_chars=1)
+    window = 6
+    tokens = TEXT * 3
+    cache = CacheSettings(window, WAYS, some_gate(len(WAYS), seed=3))
+    piece = reader_of(network, Adaptation(cache=cache)).read(tokens)
+    text = follow(network, lexicon, tokens, n_chars=1)
     h = text.states.double().numpy()
     static = np.exp(-(text.routes.lm + text.routes.spelling))
-    for i, word in enumerate(TEXT):
+    gate = np.array(cache.by_features)
+    for i, word in enumerate(tokens):
         past = range(max(0, i - window), i)
-        scores = {j: math.exp(theta * float(h[i] @ h[j])) for j in past}
-        cached = sum(s for j, s in scores.items() if TEXT[j] == word)
-        if not past:
-            expected = static[i]
-        elif text.routes.is_novel[i] and cached > 0:
-            expected = weight * cached / sum(scores.values())
-        else:
-            expected = (1 - weight) * static[i] + weight * cached / sum(scores.values())
-        assert piece.nats[i] == pytest.approx(-math.log(expected), rel=1e-5), (i, word)
+        raw = {j: float(h[i] @ h[j]) for j in past}
+        highest = max(raw.values(), default=0.0)
+        features, own = [highest / 10, math.log(len(past) + 1)], []
+        for way in WAYS:
+            before = tokens[max(0, i - way.after) : i]
+            same = [j for j in past if tokens[max(0, j - way.after) : j] == before]
+            peak = max((raw[j] for j in same), default=highest)
+            scores = {j: math.exp(way.sharpness * (raw[j] - peak)) for j in same}
+            total = sum(scores.values())
+            novel = sum(s for j, s in scores.items() if text.routes.is_novel[j])
+            features += [math.log(max(total, 1)), novel / max(total, 1e-9), (peak - highest) / 10]
+            own.append(sum(s for j, s in scores.items() if tokens[j] == word) / total
+                       if same else None)  # fmt: skip
+        logits = gate @ [*features, 1.0]
+        there = [True, *(p is not None for p in own)]
+        shares = np.where(there, np.exp(logits - logits.max()), 0.0)
+        shares /= shares.sum()
+        cached = sum(share * (p or 0.0) for share, p in zip(shares[1:], own, strict=True))
+        is_spelled = not (text.routes.is_novel[i] and cached > 0)
+        expected = is_spelled * shares[0] * static[i] + cached
+        assert piece.nats[i] == pytest.approx(-math.log(expected), rel=1e-4), (i, word)
 
 
 def test_growth_against_a_plain_one() -> None:
@@ -277,10 +292,10 @@ def test_a_gate_is_fitted_to_a_text() -> None:
     network, lexicon = network_of("full"), make_lexicon()
     tokens = TEXT * 20
     text = follow(network, lexicon, tokens, n_chars=100)
-    plain = CacheSettings(8, (0.0, 0.5))
+    plain = CacheSettings(8, WAYS)
     found = look_up(text, lexicon.n_lexemes, plain)
     fitted = fit_gate(text, found, plain)
-    other = replace(plain, by_features=some_gate(2))
+    other = replace(plain, by_features=some_gate(4))
     bits = [text.bpc(score(text, found, one)) for one in (fitted, other)]
     assert bits[0] < text.static_bpc() and bits[0] < bits[1]
     read = reader_of(network, Adaptation(cache=fitted)).read(tokens)
@@ -296,7 +311,7 @@ def test_growth_is_tuned_to_a_text_and_cache_on_top_of_it() -> None:
     with_growth = grown.bpc(-grown.routes.log_p(np.zeros(len(tokens), dtype=bool)))
     assert text.bpc(read.nats) == pytest.approx(with_growth, rel=1e-5)
     assert with_growth < text.static_bpc()
-    cache, bpc = tune_cache(grown, lexicon.n_lexemes, windows=(6,), sharpness=((0.0, 0.3),))
+    cache, bpc = tune_cache(grown, lexicon.n_lexemes, windows=(6,), components=WAYS)
     both = reader_of(network, Adaptation(cache=cache, growth=growth)).read(tokens)
     assert text.bpc(both.nats) == pytest.approx(bpc, rel=1e-4)
     assert bpc < with_growth
@@ -306,7 +321,7 @@ def test_growth_is_tuned_to_a_text_and_cache_on_top_of_it() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    memory = Memory(2, 3, window=10, sharpness=(0.0,))
+    memory = Memory(2, 3, window=10, components=WAYS)
     for i in range(3000):
         memory.read(torch.zeros(1, 2), np.array(memory.numbers([f"w{i}"])))
     assert len(memory.strings) == 10 and len(memory.state_dict()["numbers"]) <= 1022

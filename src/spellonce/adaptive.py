@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spellonce.cache import Found, Memory, n_features
+from spellonce.cache import Component, Found, Memory, n_features
 from spellonce.dynamic import DynamicSettings, Weights
 from spellonce.errors import ConfigError, RunError
 from spellonce.growth import Grown, GrowthSettings
@@ -50,8 +50,8 @@ class CacheSettings:
 
     window: int = 3000
     """Tokens that are remembered."""
-    sharpness: tuple[float, ...] = (0.0, 0.1, 0.3)
-    """θ of each component: how much more a state counts the more it is like the present one."""
+    components: tuple[Component, ...] = (Component(0.0), Component(0.3))
+    """Ways to look into what is remembered."""
     by_features: tuple[tuple[float, ...], ...] = ()
     """The gate's weights of features; rows are static, component 1, 2, …  (1 + K, F + 1)"""
     by_state: tuple[tuple[float, ...], ...] = ()
@@ -60,7 +60,7 @@ class CacheSettings:
     def __post_init__(self) -> None:
         if self.window < 1:
             raise ConfigError(f"the cache's window must be at least 1, got {self.window}")
-        n_k = len(self.sharpness)
+        n_k = len(self.components)
         shape = (1 + n_k, n_features(n_k) + 1)
         if self.by_features and np.shape(self.by_features) != shape:
             raise RunError(f"the cache's gate does not fit: {np.shape(self.by_features)}, {shape}")
@@ -72,7 +72,7 @@ class CacheSettings:
             raise ConfigError(f"the cache's weight must be at least 0 and below 1, got {weight}")
         rows = np.zeros((2, n_features(1) + 1))
         rows[1, -1] = np.log(weight) - np.log1p(-weight) if weight else _NEVER
-        return cls(window, (sharpness,), tuple(map(tuple, rows.tolist())))
+        return cls(window, (Component(sharpness),), tuple(map(tuple, rows.tolist())))
 
     @cached_property
     def _weights(self) -> list[Tensor]:
@@ -91,8 +91,8 @@ class CacheSettings:
             scores = scores + states.double().cpu() @ by_state.T
         logits: Floats = scores.numpy()
         logits[logits < _NEVER / 2] = -np.inf
+        logits[:, 1:][~found.is_there] = -np.inf
         log_weights: Floats = logits - np.logaddexp.reduce(logits, 1, keepdims=True)
-        log_weights[found.is_empty] = [0.0, *[-np.inf] * len(self.sharpness)]
         return log_weights
 
 
@@ -116,7 +116,7 @@ class Adaptation:
             cache, growth, dynamic = (kept[name] for name in ("cache", "growth", "dynamic"))
             if cache is not None:
                 cache = CacheSettings(
-                    int(cache["window"]), tuple(map(float, cache["sharpness"])),
+                    int(cache["window"]), tuple(Component(**one) for one in cache["components"]),
                     tuple(tuple(map(float, row)) for row in cache["by_features"]),
                     tuple(tuple(map(float, row)) for row in cache["by_state"]),
                 )  # fmt: skip
@@ -238,7 +238,7 @@ class Reader:
         self.memory: Memory | None = None
         if (cache := adaptation.cache) is not None:
             self.memory = Memory(
-                width, lexicon.n_lexemes, window=cache.window, sharpness=cache.sharpness
+                width, lexicon.n_lexemes, window=cache.window, components=cache.components
             )
         growth = adaptation.growth
         self.grown = None if growth is None else Grown(width, growth.limit)

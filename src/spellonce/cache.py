@@ -1,21 +1,23 @@
 """What was read so far, to be summoned again: an open-vocabulary cache keyed by hidden state.
 
-A memory holds the last W tokens as (state that predicted it, string). At a state h its components
-are distributions over strings,
+A memory holds the last W tokens as (state that predicted it, words before it, string). At a state h
+its components are distributions over strings,
 
-    c_k(s | h) = Σ_j softmax_j(θ_k · h·h_j) · [s_j = s]
+    c_k(s | h) = Σ_j softmax_j(θ_k · h·h_j) · [s_j = s]      over the j that came after the same
+                                                             a_k words as what comes now
 
-one for each sharpness θ_k; θ = 0 counts how often a string came. Strings are numbers: lexemes have
-their ids, novel ones get the next free number when they are met.
+θ is a sharpness (0 counts how often a string came), and a = 0 looks at all that is remembered.
+Strings are numbers: lexemes have their ids, novel ones get the next free number when they are met.
 
 Cost and memory per token depend on W and not on the length of the text, and a text that is read in
 pieces is remembered as one that is read at once.
 
-    N tokens of a piece, W window, D width, K sharpnesses
+    N tokens of a piece, M tokens in memory, W window, D width, K components, A words before
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,10 +27,29 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from spellonce.errors import ConfigError
+
 _BLOCK = 256
 """Tokens that are looked up at a time."""
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_FURTHEST = 3
+"""Words before that a component may look at."""
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Component:
+    """One way to look into the memory."""
+
+    sharpness: float
+    """θ: how much more a state counts the more it is like the present one."""
+    after: int = 0
+    """Words before that must be the same."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.after <= _FURTHEST:
+            raise ConfigError(f"after must be from 0 to {_FURTHEST}, got {self.after}")
 
 
 @dataclass(frozen=True)
@@ -39,31 +60,44 @@ class Found:
     """log c_k of the token's own string; −∞ where it is not in memory.  (N, K)"""
     features: Floats
     """What is known of the memory at that moment, for a gate.  (N, F)"""
+    is_there: NDArray[np.bool_]
+    """Whether a component has anything to say.  (N, K)"""
     is_known: NDArray[np.bool_]
     """Whether the string is in memory.  (N,)"""
-    is_empty: NDArray[np.bool_]
-    """Whether nothing is in memory.  (N,)"""
+
+    @classmethod
+    def joined(cls, parts: Sequence[Found], n_components: int) -> Found:
+        """End to end."""
+        none = cls(
+            np.zeros((0, n_components)), np.zeros((0, n_features(n_components))),
+            np.zeros((0, n_components), dtype=bool), np.zeros(0, dtype=bool),
+        )  # fmt: skip
+        return cls(*(
+            np.concatenate([getattr(part, name) for part in (none, *parts)])
+            for name in ("log_p", "features", "is_there", "is_known")
+        ))  # fmt: skip
 
 
 def n_features(n_components: int) -> int:
     """F"""
-    return 2 + 2 * n_components
+    return 2 + 3 * n_components
 
 
 class Memory:
     """The last tokens."""
 
     def __init__(
-        self, width: int, n_lexemes: int, *, window: int, sharpness: Sequence[float]
+        self, width: int, n_lexemes: int, *, window: int, components: Sequence[Component]
     ) -> None:
-        self.window, self.sharpness, self.n_lexemes = window, tuple(sharpness), n_lexemes
+        self.window, self.components, self.n_lexemes = window, tuple(components), n_lexemes
+        self._reach = max((c.after for c in components), default=0)
         # What is remembered is from `_begin` to `_end`; there is room for as much again, and more.
-        self._states = torch.zeros(2 * window + _BLOCK, width)
-        self._strings = np.zeros(2 * window + _BLOCK, dtype=np.int64)
-        self._begin = self._end = 0
-        self._numbers: dict[str, int] = {}
-        self._words: dict[int, str] = {}
+        room = 2 * window + _BLOCK
+        self._states = torch.zeros(room, width)
+        self._strings = np.zeros(room, dtype=np.int64)
+        self._contexts = np.zeros((room, self._reach), dtype=np.int64)
         self._next = n_lexemes
+        self.forget()
 
     @property
     def states(self) -> Tensor:
@@ -75,9 +109,15 @@ class Memory:
         """What is remembered, the latest last.  (M,)"""
         return self._strings[self._begin : self._end]
 
+    @property
+    def contexts(self) -> NDArray[np.int64]:
+        """What came before each: the last word, the last two, …, in a number each.  (M, A)"""
+        return self._contexts[self._begin : self._end]
+
     def forget(self) -> None:
         """Begins anew."""
         self._begin = self._end = 0
+        self._recent = np.zeros(self._reach, dtype=np.uint64)  # the latest last
         self._name({})
 
     def numbers(self, words: Sequence[str]) -> list[int]:
@@ -103,6 +143,27 @@ class Memory:
         self._numbers = dict(numbers)
         self._words = {number: word for word, number in numbers.items()}
 
+    def _names(self, strings: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """What strings are known by in contexts: a novel word's number may be another one day."""
+        names = strings.astype(np.uint64)
+        for i in np.flatnonzero(strings >= self.n_lexemes).tolist():
+            name = self._words[int(strings[i])].encode("utf-8", "surrogatepass")
+            digest = hashlib.blake2b(name, digest_size=8).digest()
+            names[i] = int.from_bytes(digest, "little")
+        return names + np.uint64(1)  # 0: nothing was before
+
+    def _contexts_of(self, names: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The words before each of the next ones, and before what comes then.  (N + 1, A)"""
+        line = np.concatenate([self._recent, names])
+        n = len(names) + 1
+        found = np.zeros((n, self._reach), dtype=np.uint64)
+        code = np.zeros(n, dtype=np.uint64)
+        for a in range(self._reach):
+            code = (code + line[self._reach - 1 - a :][:n]) * _MIX
+            code ^= code >> np.uint64(29)
+            found[:, a] = code
+        return found.view(np.int64)
+
     @torch.no_grad()
     def read(self, states: Tensor, strings: NDArray[np.int64]) -> Found:
         """Looks tokens up, each in what was before it, and remembers them.  (N, D), (N,)"""
@@ -111,13 +172,7 @@ class Memory:
             block = slice(start, start + _BLOCK)
             parts.append(self._look_up(states[block], strings[block]))
             self.remember(states[block], strings[block])
-        n_k = len(self.sharpness)
-        return Found(
-            np.concatenate([np.zeros((0, n_k)), *(p.log_p for p in parts)]),
-            np.concatenate([np.zeros((0, n_features(n_k))), *(p.features for p in parts)]),
-            np.concatenate([np.zeros(0, dtype=bool), *(p.is_known for p in parts)]),
-            np.concatenate([np.zeros(0, dtype=bool), *(p.is_empty for p in parts)]),
-        )
+        return Found.joined(parts, len(self.components))
 
     def remember(self, states: Tensor, strings: NDArray[np.int64]) -> None:
         """Takes in tokens, and forgets those that are out of reach.  (N, D), (N,); N ≤ a block"""
@@ -126,71 +181,87 @@ class Memory:
             kept = slice(max(self._begin, self._end - self.window), self._end)
             size = kept.stop - kept.start
             self._states[:size] = self._states[kept].clone()
-            self._strings[:size] = self._strings[kept].copy()
+            for array in (self._strings, self._contexts):
+                array[:size] = array[kept].copy()
             self._begin, self._end = 0, size
-        self._states[self._end : self._end + n] = states.cpu()
-        self._strings[self._end : self._end + n] = strings
+        new = slice(self._end, self._end + n)
+        self._states[new] = states.cpu()
+        self._strings[new] = strings
+        if self._reach:
+            names = self._names(strings)
+            self._contexts[new] = self._contexts_of(names)[:-1]
+            self._recent = np.concatenate([self._recent, names])[-self._reach :]
         self._end += n
         self._begin = max(self._begin, self._end - self.window)
 
     def _look_up(self, states: Tensor, strings: NDArray[np.int64]) -> Found:
-        n, before = len(strings), len(self.strings)
-        keys = torch.cat([self.states.to(states.device), states])  # (M, D)
-        names = torch.from_numpy(np.concatenate([self.strings, strings])).to(states.device)
-        at = torch.arange(n, device=states.device)[:, None] + before
-        place = torch.arange(len(names), device=states.device)
+        n, before, device = len(strings), len(self.strings), states.device
+        keys = torch.cat([self.states.to(device), states])  # (M, D)
+        names = torch.from_numpy(np.concatenate([self.strings, strings])).to(device)
+        at = torch.arange(n, device=device)[:, None] + before
+        place = torch.arange(len(names), device=device)
         outside = (place >= at) | (place < at - self.window)  # (N, M)
         alike = (names == names[before:, None]).masked_fill(outside, False)
         raw = (states @ keys.T).masked_fill(outside, -torch.inf)
-        weights, features = self._weigh(raw, names >= self.n_lexemes)
-        own = [
+        own = self._contexts_of(self._names(strings))[:-1] if self._reach else self.contexts[:0]
+        contexts = torch.from_numpy(np.concatenate([self.contexts, own])).to(device)
+        weights, features, there = self._weigh(
+            raw, names >= self.n_lexemes, contexts, contexts[before:]
+        )
+        log_p = [
             ((w * alike).sum(1).double() / w.sum(1).double().clamp_min(1e-300)).log()
             for w in weights
         ]
         return Found(
-            torch.stack(own, 1).cpu().numpy(),
-            features,
-            alike.any(1).cpu().numpy(),
-            outside.all(1).cpu().numpy(),
+            torch.stack(log_p, 1).cpu().numpy(), features, there, alike.any(1).cpu().numpy()
         )
 
-    def _weigh(self, raw: Tensor, novel: Tensor) -> tuple[list[Tensor], Floats]:
-        """(weights under each sharpness, features) of likenesses (N, M), −∞ where nothing is.
+    def _weigh(
+        self, raw: Tensor, novel: Tensor, contexts: Tensor, present: Tensor
+    ) -> tuple[list[Tensor], Floats, NDArray[np.bool_]]:
+        """(weights of each component, features, whether it has any) of likenesses (N, M), which are
+        −∞ where nothing is.
 
-        `novel`: which strings are.  (M,)
+        `novel`: which strings are (M,); `contexts` of them (M, A); `present`: those of now (N, A).
         """
-        there = raw > -torch.inf
-        size = there.sum(1)
-        peak = raw.new_zeros(len(raw))
-        if raw.shape[1]:
-            peak = torch.where(size > 0, raw.amax(1), 0.0)
-        weights, features = [], [peak.double() / 10, (size.double() + 1).log()]
-        for sharpness in self.sharpness:
-            weight = torch.exp(sharpness * (raw - peak[:, None])).masked_fill(~there, 0.0)
+        ways = [_Way.of(raw)]
+        for a in range(self._reach):
+            same = contexts[None, :, a] == present[:, None, a]
+            ways.append(_Way.of(ways[-1].likeness.masked_fill(~same, -torch.inf)))
+        size = (raw > -torch.inf).sum(1)
+        highest = torch.where(size > 0, ways[0].peak, 0.0)
+        weights, features, there = [], [highest.double() / 10, (size.double() + 1).log()], []
+        for component in self.components:
+            way = ways[component.after]
+            is_there = way.peak > -torch.inf
+            weight = way.weights(component.sharpness)
             total = weight.sum(1).double()
             weights.append(weight)
+            there.append(is_there)
             features.append(total.clamp_min(1).log())
             features.append((weight * novel).sum(1).double() / total.clamp_min(1e-300))
-        return weights, torch.stack(features, 1).cpu().numpy()
+            features.append(torch.where(is_there, way.peak - highest, 0.0).double() / 10)
+        return weights, torch.stack(features, 1).cpu().numpy(), torch.stack(there, 1).cpu().numpy()
 
     @torch.no_grad()
     def distribution(self, state: Tensor) -> tuple[NDArray[np.int64], Found]:
         """(strings in memory, what it says of each of them) at a state (D,).  (S,), (S, …)
 
-        Features do not depend on the string: there is one row of them.
+        Features and what is there do not depend on the string: there is one row of them.
         """
         strings, place = np.unique(self.strings, return_inverse=True)
-        raw = (self.states.to(state.device) @ state)[None]  # (1, M)
-        novel = torch.from_numpy(self.strings >= self.n_lexemes).to(state.device)
-        weights, features = self._weigh(raw, novel)
-        log_p = np.full((len(strings), len(self.sharpness)), -np.inf)
-        if len(strings):
-            for k, weight in enumerate(weights):
-                each = weight[0].double().cpu().numpy()
-                with np.errstate(divide="ignore"):
-                    log_p[:, k] = np.log(np.bincount(place, each, len(strings)) / each.sum())
-        known = np.ones(len(strings), dtype=bool)
-        return strings, Found(log_p, features, known, np.array([not len(strings)]))
+        device = state.device
+        raw = (self.states.to(device) @ state)[None]  # (1, M)
+        novel = torch.from_numpy(self.strings >= self.n_lexemes).to(device)
+        contexts = torch.from_numpy(self.contexts).to(device)
+        now = torch.from_numpy(self._contexts_of(np.zeros(0, dtype=np.uint64))).to(device)
+        weights, features, there = self._weigh(raw, novel, contexts, now)
+        log_p = np.full((len(strings), len(self.components)), -np.inf)
+        for k in np.flatnonzero(there[0]).tolist():
+            each = weights[k][0].double().cpu().numpy()
+            with np.errstate(divide="ignore"):
+                log_p[:, k] = np.log(np.bincount(place, each, len(strings)) / each.sum())
+        return strings, Found(log_p, features, there, np.ones(len(strings), dtype=bool))
 
     def word(self, number: int) -> str:
         """The novel word of a number."""
@@ -205,7 +276,8 @@ class Memory:
     def state_dict(self) -> dict[str, Any]:
         """All that it remembers."""
         return {
-            "states": self.states.clone(), "strings": self.strings.copy(), "next": self._next,
+            "states": self.states.clone(), "strings": self.strings.copy(),
+            "contexts": self.contexts.copy(), "recent": self._recent.copy(), "next": self._next,
             "numbers": dict(self._numbers),
         }  # fmt: skip
 
@@ -213,5 +285,32 @@ class Memory:
         """What `state_dict` gave."""
         self._begin, self._end = 0, len(kept["strings"])
         self._states[: self._end], self._strings[: self._end] = kept["states"], kept["strings"]
-        self._next = int(kept["next"])
+        self._contexts[: self._end] = kept["contexts"]
+        self._recent, self._next = kept["recent"].copy(), int(kept["next"])
         self._name(kept["numbers"])
+
+
+@dataclass(frozen=True)
+class _Way:
+    """What comes after the same words."""
+
+    likeness: Tensor
+    """−∞ where something else is.  (N, M)"""
+    distance: Tensor
+    """From the most alike; −∞ too.  (N, M)"""
+    peak: Tensor
+    """The likeness of that one, −∞ if there is none.  (N,)"""
+
+    @classmethod
+    def of(cls, likeness: Tensor) -> _Way:
+        peak = likeness.new_full((len(likeness),), -torch.inf)
+        if likeness.shape[1]:
+            peak = likeness.amax(1)
+        distance = (likeness - peak[:, None]).masked_fill(likeness == -torch.inf, -torch.inf)
+        return cls(likeness, distance, peak)
+
+    def weights(self, sharpness: float) -> Tensor:
+        """Of each that is remembered, 1 for the most alike.  (N, M)"""
+        if sharpness == 0:
+            return (self.likeness > -torch.inf).to(self.likeness.dtype)
+        return torch.exp(sharpness * self.distance)

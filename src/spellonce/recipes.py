@@ -324,9 +324,9 @@ def cpu(means: Means) -> Recipe:
     minutes = (means.seconds or 1800.0) / 60
     n_bytes = means.n_bytes or 10_000_000
     # A larger model for more time and for more text.
-    growth = min(max((minutes / 30) ** 0.25 * (n_bytes / 1e7) ** 0.1, 0.5), 2.0)
+    growth = min(max(1.05 * (minutes / 30) ** 0.27 * (n_bytes / 1e7) ** 0.1, 0.5), 2.0)
     # About so many passes: seconds of a token at that size, and 5.5 bytes of text in it.
-    per_token = (0.033 + 0.11 * growth**2) / 1000 * (1.0 if means.bfloat16 else 1.7)
+    per_token = (0.025 + 0.075 * growth**2) / 1000 * (1.0 if means.bfloat16 else 1.7)
     passes = minutes * 60 / per_token / (n_bytes / 5.5)
     drop = min(max(0.1 * (passes / 3) ** 0.7, 0.05), 0.5)
     small = ablation(full_small(), "mixed")
@@ -335,19 +335,23 @@ def cpu(means: Means) -> Recipe:
         name="cpu",
         about="the best known use of a --budget on two CPU cores; sizes follow it and the text",
         data=DataConfig(vocab_size=60_000, min_count=2),
+        windows=replace(small.windows, rails=64),
         lm=replace(
             small.lm,
             n_embed=16 * round(20 * growth), n_hidden=32 * round(16 * growth),
             drop_embed=drop / 6, drop_input=drop, drop_hidden=drop, drop_output=drop,
-            drop_recurrent=max(drop - 0.1, 0.0),
+            drop_recurrent=max(drop - 0.1, 0.0), cuts=(2_500, 7_500, 15_000, 30_000),
         ),
+        speller=replace(small.speller, drop=drop / 2, drop_vector=max(drop, 0.2)),
         ngrams=replace(small.ngrams, embeddings=True),
         # The nuclear norm would take 5 to 8 % of the time, and with a weight of 1 in the total of
         # millions of tokens it changes nothing that one can see.
-        objective=replace(small.objective, spell_rare=5, nuclear_norm=0.0),
+        objective=replace(
+            small.objective, spell_rare=5, nuclear_norm=0.0, lexicon_interval=10
+        ),
         training=replace(
             small.training,
-            learning_rate=min(8e-3 / growth**1.2, 1.3e-2),
+            learning_rate=min(9.5e-3 / growth, 1.3e-2),
             precision="bfloat16" if means.bfloat16 else "float32",
         ),
     )  # fmt: skip

@@ -25,6 +25,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,11 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._sums: dict[str, str] | None = None
-        self._lock = filelock.FileLock(path / "lock")  # whoever has it can take it again
+
+    @cached_property
+    def _lock(self) -> filelock.FileLock:
+        """Only for those who write. Whoever has it can take it again."""
+        return filelock.FileLock(self.path / "lock")
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spellonce.adaptive import STRIP, Adaptation, CacheSettings, Floats, Reader, Routes, mix
-from spellonce.cache import Found, Memory
+from spellonce.cache import Component, Found, Memory
 from spellonce.dynamic import DynamicSettings
 from spellonce.errors import ConfigError
 from spellonce.growth import Chance, Grown, GrowthSettings
@@ -29,8 +29,13 @@ from spellonce.two_level import TwoLevel
 if TYPE_CHECKING:
     from spellonce.model import Model
 
-SHARPNESS: tuple[tuple[float, ...], ...] = ((0.0, 0.1, 0.3), (0.0, 0.05, 0.2), (0.0, 0.2, 0.6))
-WINDOWS = (1000, 3000)
+COMPONENTS = (
+    Component(0.0), Component(0.2), Component(0.5), Component(1.0), Component(0.3, after=1),
+    Component(0.3, after=2),
+)  # fmt: skip
+SCALES = (0.4, 1.0)
+"""Times the sharpness of all of them."""
+WINDOWS = (1000, 3000, 6000)
 LIKE, OFTEN, NEW = (0.05, 0.1, 0.2, 0.4, 0.8), (0.5, 1.0), (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 RATES, DECAYS = (1e-5, 3e-5, 1e-4), (1e-4, 1e-3)
 
@@ -130,9 +135,16 @@ def tune_growth(
 def look_up(text: StaticText, n_lexemes: int, settings: CacheSettings) -> Found:
     """What a cache says of every token of a text."""
     memory = Memory(
-        text.states.shape[1], n_lexemes, window=settings.window, sharpness=settings.sharpness
+        text.states.shape[1], n_lexemes, window=settings.window, components=settings.components
     )
-    return memory.read(text.states, text.strings)
+    strings, is_novel, words = text.strings.copy(), text.routes.is_novel, iter(text.words)
+    found = []
+    for start in range(0, len(strings), STRIP):
+        part = slice(start, start + STRIP)
+        n = int(is_novel[part].sum())
+        strings[part][is_novel[part]] = memory.numbers(list(islice(words, n)))
+        found.append(memory.read(text.states[part], strings[part]))
+    return Found.joined(found, len(settings.components))
 
 
 def score(text: StaticText, found: Found, settings: CacheSettings) -> Floats:
@@ -143,22 +155,22 @@ def score(text: StaticText, found: Found, settings: CacheSettings) -> Floats:
 
 
 def fit_gate(
-    text: StaticText, found: Found, settings: CacheSettings, *, prior: float = 2.0
+    text: StaticText, found: Found, settings: CacheSettings, *, prior: float = 5.0
 ) -> CacheSettings:
     """The settings with the gate under which the text is likeliest.
 
     `prior` is the strength of a Gaussian prior on its weights: a short text says little of them.
     """
-    filled = torch.from_numpy(~found.is_empty)
     features = np.concatenate([found.features, np.ones((len(found.features), 1))], 1)
     scale = np.maximum(np.abs(features).max(0, initial=0.0), 1e-9)
-    inputs = torch.from_numpy(features / scale)[filled]
-    states = text.states if bool(filled.all()) else text.states[filled]
+    inputs, states = torch.from_numpy(features / scale), text.states
     own = torch.from_numpy(text.routes.log_p(found.is_known))
-    routes = torch.cat([own[:, None], torch.from_numpy(found.log_p)], 1)[filled]
-    n_rows = 1 + len(settings.sharpness)
+    routes = torch.cat([own[:, None], torch.from_numpy(found.log_p)], 1)
+    is_there = torch.from_numpy(np.pad(found.is_there, ((0, 0), (1, 0)), constant_values=True))
+    n_rows = 1 + len(settings.components)
     by_features = torch.zeros(n_rows, inputs.shape[1], dtype=torch.float64)
-    by_features[1:, -1] = -2.0  # more static than cache to begin with
+    by_features[1:, -1] = -2.0  # more static than cache to begin with, or where little is known
+    begin = by_features.clone()
     by_state = torch.zeros(n_rows, states.shape[1], dtype=torch.float64)
     parameters = [by_features.requires_grad_(), by_state.requires_grad_()]
     optimizer = torch.optim.LBFGS(parameters, max_iter=60, line_search_fn="strong_wolfe")
@@ -166,9 +178,10 @@ def fit_gate(
     def closure() -> Tensor:
         optimizer.zero_grad()
         by_hidden = (states @ by_state.T.float()).double()  # a copy in doubles would be large
-        log_weights = torch.log_softmax(inputs @ by_features.T + by_hidden, 1)
+        logits = (inputs @ by_features.T + by_hidden).masked_fill(~is_there, -torch.inf)
+        log_weights = torch.log_softmax(logits, 1)
         loss = -(log_weights + routes).logsumexp(1).sum() / max(len(routes), 1)
-        penalty = by_state.square().sum() + by_features[:, :-1].square().sum()
+        penalty = by_state.square().sum() + (by_features - begin).square().sum()
         loss = loss + prior / max(len(routes), 1) * penalty
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
@@ -188,18 +201,34 @@ def tune_cache(
     n_lexemes: int,
     *,
     windows: Sequence[int] = WINDOWS,
-    sharpness: Sequence[tuple[float, ...]] = SHARPNESS,
+    scales: Sequence[float] = SCALES,
+    components: Sequence[Component] = COMPONENTS,
     told: Callable[[CacheSettings, float], None] = lambda settings, bpc: None,
 ) -> tuple[CacheSettings, float]:
-    """The best settings for a text, and the bpc that it has with them."""
-    tried = []
-    for window, thetas in product(windows, sharpness):
-        plain = CacheSettings(window, thetas)
+    """The best settings for a text, and the bpc that it has with them.
+
+    First the scale of the sharpness is chosen, at the middle window, and then the window.
+    """
+    tried: list[tuple[CacheSettings, float]] = []
+
+    def attempt(window: int, own: tuple[Component, ...]) -> None:
+        if any(settings.window == window and settings.components == own for settings, _ in tried):
+            return
+        plain = CacheSettings(window, own)
         found = look_up(text, n_lexemes, plain)
         fitted = fit_gate(text, found, plain)
         tried.append((fitted, text.bpc(score(text, found, fitted))))
         told(*tried[-1])
-    return min(tried, key=lambda one: one[1])
+
+    def best() -> tuple[CacheSettings, float]:
+        return min(tried, key=lambda one: one[1])
+
+    for scale in scales:
+        sharper = tuple(replace(c, sharpness=scale * c.sharpness) for c in components)
+        attempt(windows[len(windows) // 2], sharper)
+    for window in windows:
+        attempt(window, best()[0].components)
+    return best()
 
 
 # --- dynamic evaluation ------------------------------------------------------------------------
@@ -249,17 +278,23 @@ def tune_run(
     reading = read(model.split_lines("valid"), model.format)
     status("reading the validation split")
     text = follow(network, model.lexicon, reading.tokens, reading.text_chars)
-    tried = [{"what": "static", "bpc": text.static_bpc()}]
+    tried: list[dict[str, Any]] = [{"what": "static", "bpc": text.static_bpc()}]
     status("growth")
     growth, grown = tune_growth(text)
     alone = grown.bpc(-grown.routes.log_p(np.zeros(len(reading), dtype=bool)))
     tried.append({"what": f"growth ({_numbers(growth)})", "bpc": alone})
     status("cache")
-    cache, bpc = tune_cache(text, model.lexicon.n_lexemes)
-    tried.append({"what": f"cache (window {cache.window}, {cache.sharpness})", "bpc": bpc})
+
+    def cached(settings: CacheSettings, bpc: float) -> None:
+        ways = ", ".join(f"{c.sharpness:g} after {c.after}" for c in settings.components)
+        tried.append({"what": f"cache (window {settings.window}; {ways})", "bpc": bpc})
+        status(tried[-1]["what"])
+
+    cache, bpc = tune_cache(text, model.lexicon.n_lexemes, told=cached)
     both, bpc_of_both = tune_cache(
-        grown, model.lexicon.n_lexemes, windows=(cache.window,), sharpness=(cache.sharpness,)
-    )
+        grown, model.lexicon.n_lexemes, windows=(cache.window,), scales=(1.0,),
+        components=cache.components,
+    )  # fmt: skip
     tried.append({"what": "cache and growth", "bpc": bpc_of_both})
     is_better = bpc_of_both < bpc
     adaptation = Adaptation(both if is_better else cache, growth if is_better else None)
