@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import re
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,22 @@ def test_a_table_of_two_systems_is_written_and_gone_on_with(data: Path) -> None:
         ".svg",
         ".png",
     }
+
+
+def test_what_came_of_a_run_outlives_it(data: Path) -> None:
+    command = ["table1", "--dataset", "toy-de", "--systems", "1gram", "--out", "out"]
+    reproduce(*command, "--steps", 2)
+    table = Path("out/table1.md").read_text()
+    shutil.rmtree("out/runs")
+    assert str(data) not in Path("out/outcomes/1gram.json").read_text(), "no paths of this machine"
+    assert "nothing is trained" in reproduce(*command, "--steps", 2)
+    assert Path("out/table1.md").read_text() == table and not Path("out/runs").exists()
+    reproduce(*command, "--steps", 3)
+    assert Path("out/runs/1gram/result.json").is_file(), "another length is another run"
+    shutil.rmtree("out/runs")
+    Path("out/outcomes/1gram.json").write_text("{")
+    reproduce(*command, "--steps", 2)
+    assert Path("out/table1.md").read_text() != "" and Path("out/runs/1gram").exists()
 
 
 def test_seeds_are_trained_apart_and_splits_kept_apart(data: Path) -> None:

@@ -2,14 +2,14 @@
 
 An experiment is a list of trainings (`Job`) and a report on what came of them. Runs stand in
 `OUT/runs/NAME`, so whatever was interrupted goes on where it stopped, and the report is written
-anew after each of them.
+anew after each of them. What came of a run is kept in `OUT/outcomes/NAME.json`, too: where that
+stands and the run is gone, it is not trained again (unless the report must look into it).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -21,7 +21,7 @@ from spellonce.lexicon import N_SPECIAL
 from spellonce.model import load
 from spellonce.paper import ngram_ranks, published, reports
 from spellonce.paper.markdown import plural
-from spellonce.paper.reports import Outcome, Report
+from spellonce.paper.outcomes import Outcome, Report, keep, kept
 from spellonce.preparation import Length, check_agreement, means_of, means_of_run
 from spellonce.progress import Reporter
 from spellonce.recipes import Means, Recipe
@@ -63,6 +63,8 @@ class Experiment:
     jobs: tuple[Job, ...]
     report: Callable[[Sequence[Outcome], Sequence[Path], float | None], Report]
     """What is written, from outcomes, the folders of finished runs, and the seconds of each."""
+    looks_into_runs: bool = False
+    """Whether that needs the runs themselves, and not their figures alone."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,9 @@ def samples(wish: Wish) -> Experiment:
     dataset = wish.datasets[0] if wish.datasets else "wikitext-2"
     sizes = wish.sizes or SIZES[wish.size][1::2]
     jobs = tuple(Job(f"full-{n}", "full", dataset, (f"vocab_size={n}",)) for n in sizes)
-    return Experiment("samples", jobs, lambda _, runs, __: _samples_report(runs, wish.command))
+    return Experiment(
+        "samples", jobs, lambda _, runs, __: _samples_report(runs, wish.command), True
+    )
 
 
 def _samples_report(runs: Sequence[Path], command: str) -> Report:
@@ -272,7 +276,7 @@ def asides(wish: Wish) -> Experiment:
         gains = {run.name: _segmentations(run) for run in runs if run.name == "pure-bpe"}
         return reports.asides(found, gains, wish.command, each)
 
-    return Experiment("asides", tuple(jobs), report)
+    return Experiment("asides", tuple(jobs), report, looks_into_runs=True)
 
 
 def _segmentations(run: Path) -> dict[str, Any]:
@@ -308,7 +312,7 @@ def adaptive(wish: Wish) -> Experiment:
     def report(found: Sequence[Outcome], runs: Sequence[Path], each: float | None) -> Report:
         return reports.adaptive(found, [_adapted(run) for run in runs], wish.command, each)
 
-    return Experiment("adaptive", tuple(jobs), report)
+    return Experiment("adaptive", tuple(jobs), report, looks_into_runs=True)
 
 
 def _adapted(run: Path) -> dict[str, Any]:
@@ -403,6 +407,8 @@ def reproduce(
     datasets = {job.dataset: corpus.find_dataset(job.dataset) for job in experiment.jobs}
     lengths = {job.name: job.length or length for job in experiment.jobs}
     made: dict[str, Recipe] = {}
+    asked: dict[str, dict[str, Any]] = {}
+    earlier: dict[str, Outcome] = {}
     for job in experiment.jobs:
         run = RunFolder(out / "runs" / job.name)
         means = means_of(datasets[job.dataset], lengths[job.name], device or "cpu")
@@ -414,13 +420,20 @@ def reproduce(
                 run, run.read_config(), datasets[job.dataset], made[job.name], job.seed, device,
                 threads, lengths[job.name],
             )  # fmt: skip
-    told(_division(list(lengths.values())))
+        asked[job.name] = _asked(job, made[job.name], lengths[job.name], datasets[job.dataset])
+        found = None if run.started else kept(asked[job.name], _kept_at(out, job))
+        if found is not None and not experiment.looks_into_runs:
+            earlier[job.name] = found
+    told(_division([lengths[job.name] for job in experiment.jobs if job.name not in earlier]))
     each = length.budget if length else None
     outcomes: list[Outcome] = []
     runs: list[Path] = []
     failed: list[str] = []
     for number, job in enumerate(experiment.jobs, 1):
         folder = out / "runs" / job.name
+        if job.name in earlier:
+            outcomes.append(earlier[job.name])
+            continue
         try:
             result = train(
                 datasets[job.dataset], made[job.name], folder, seed=job.seed,
@@ -438,6 +451,7 @@ def reproduce(
             continue
         reporter.status(f"scoring the test split with {job.name}")
         outcomes.append(_outcome(job, made[job.name], folder, result, device or "cpu"))
+        keep(outcomes[-1], asked[job.name], _kept_at(out, job))
         runs.append(folder)
         told(
             f"{number} of {len(experiment.jobs)}: {job.name}, "
@@ -456,6 +470,20 @@ def reproduce(
     return experiment.report(outcomes, runs, each).write(out)
 
 
+def _asked(job: Job, recipe: Recipe, length: Length | None, data: corpus.Dataset) -> dict[str, Any]:
+    """All that an outcome follows from, but for the machine and how busy it was."""
+    return {
+        "recipe": recipes.to_json(recipe),
+        "seed": job.seed,
+        "length": None if length is None else asdict(length),
+        "data": {name: source.sha256() for name, source in data.splits.items()},
+    }
+
+
+def _kept_at(out: Path, job: Job) -> Path:
+    return out / "outcomes" / f"{job.name}.json"
+
+
 def _outcome(
     job: Job, recipe: Recipe, folder: Path, result: dict[str, Any], device: str
 ) -> Outcome:
@@ -467,8 +495,8 @@ def _outcome(
         dataset=job.dataset,
         seed=job.seed,
         settings=job.settings,
-        train=result,
-        data=json.loads(json.dumps(config["data"])),
+        train={name: value for name, value in result.items() if name != "run"},
+        data={name: value for name, value in config["data"].items() if name != "splits"},
         valid=evaluation_of(folder, "valid", device=device),
         test=evaluation_of(folder, "test", device=device)
         if "test" in config["data"]["splits"]

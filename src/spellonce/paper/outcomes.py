@@ -7,9 +7,10 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -69,6 +70,28 @@ class Outcome:
             name, _, value = setting.partition("=")
             if name.rpartition(".")[2] == field:
                 return value
+        return None
+
+
+def keep(outcome: Outcome, asked: Mapping[str, Any], path: Path) -> None:
+    """Writes down an outcome and what was asked for, so that it outlives its run."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        value = {"asked": asked, "outcome": asdict(outcome)}
+        write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
+    except OSError as error:
+        raise DataError(f"cannot write to {path}: {error.strerror or error}") from error
+
+
+def kept(asked: Mapping[str, Any], path: Path) -> Outcome | None:
+    """What `keep` wrote, if it was just this that was asked for."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if value["asked"] != json.loads(json.dumps(asked)):
+            return None
+        own = value["outcome"]
+        return Outcome(**{**own, "settings": tuple(own["settings"])})
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
