@@ -16,6 +16,7 @@ import typer.main
 import spellonce
 from spellonce import recipes
 from spellonce.cli import app
+from spellonce.runs import FORMAT
 
 from .conftest import Start, call, make_text, tiny
 
@@ -163,7 +164,7 @@ def test_a_run_folder_holds_what_it_should(tiny_run: Path) -> None:
     names = {path.name for path in tiny_run.iterdir()}
     assert {"config.json", "lexicon.tsv", "model.safetensors", "log.jsonl", "checkpoint"} <= names
     config = json.loads((tiny_run / "config.json").read_text())
-    assert config["format"] == 2 and config["seed"] == 0
+    assert config["format"] == FORMAT and config["seed"] == 0
     assert set(config["data"]["splits"]) == {"train", "valid", "test"}
     lines = [json.loads(line) for line in (tiny_run / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [5, 10, 15, 20, 25, 30, 30]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -180,8 +181,20 @@ def test_it_survives_as_arrays_and_learns() -> None:
     rng = np.random.default_rng(0)
     text = np.cumsum(rng.integers(0, 2, 5000)) % 50
     model = count(text, 50, 3)
-    again = Ngrams.of_arrays(model.arrays())
-    assert again.distribution([3, 4])[0].tolist() == model.distribution([3, 4])[0].tolist()
+    arrays = model.arrays()
+    again = Ngrams.of_arrays(arrays)
+    for one, other in zip(model.orders, again.orders, strict=True):
+        for field in fields(one):
+            a, b = getattr(one, field.name), getattr(other, field.name)
+            assert a.dtype == b.dtype
+            np.testing.assert_array_equal(a, b)
+    for name in arrays:
+        with pytest.raises(ValueError, match=r"n-grams|numbers"):
+            Ngrams.of_arrays({**arrays, name: np.append(arrays[name], 1)})
+        with pytest.raises(ValueError, match=r"n-grams|numbers"):
+            Ngrams.of_arrays({k: v for k, v in arrays.items() if k != name} | {"x": arrays[name]})
+    with pytest.raises(ValueError, match="no n-grams"):
+        Ngrams.of_arrays({})
     p, _ = model.probabilities(text[:1000, None], np.full((2, 1), -1))
     bits = -np.log2(p[2:]).mean()
     assert 0.9 < bits < 1.1 < math.log2(50), "two continuations for each word"

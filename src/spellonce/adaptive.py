@@ -277,13 +277,15 @@ class Reader:
         ids, _ = self.lexicon.encode(tokens)
         is_novel = ids == UNK_ID
         words = _novel_words(self.lexicon, tokens, is_novel)
-        with torch.no_grad():
+        # Where a whole segment comes at once, what is learned from it need not read it again.
+        whole = self.weights is not None and len(tokens) == self.weights.settings.segment
+        with torch.set_grad_enabled(whole):
             followed = self._follow(ids, words, self._state, self._before)
         routes = self._routes(followed, is_novel, words)
         cached, log_static = self._look_up(followed, ids, is_novel, words)
         nats = mix(routes, cached, log_static)
         self._state, self._before = followed.state, int(ids[-1])
-        self._learn(tokens)
+        self._learn(tokens, followed.loss if whole else None)
         return Piece(followed.lm_nats, followed.spell_nats, nats, np.exp(cached + nats))
 
     def states_of_novel(self, tokens: Sequence[str]) -> Iterator[tuple[int, Tensor]]:
@@ -350,19 +352,23 @@ class Reader:
             mass += float(nats.double().neg().exp().sum())
         return float(np.log1p(-min(mass, 1 - 1e-9)))
 
-    def _learn(self, tokens: Sequence[str]) -> None:
-        """Takes a gradient step on a segment that is complete, which was scored before."""
+    def _learn(self, tokens: Sequence[str], loss: Tensor | None = None) -> None:
+        """Takes a gradient step on a segment that is complete, which was scored before.
+
+        `loss`: that of the tokens, if they are all of it.
+        """
         if self.weights is None:
             return
         self._segment.tokens.extend(tokens)
         if len(self._segment.tokens) < self.weights.settings.segment:
             return
         segment = self._segment
-        ids, _ = self.lexicon.encode(segment.tokens)
-        words = _novel_words(self.lexicon, segment.tokens, ids == UNK_ID)
-        with torch.enable_grad():
-            followed = self._follow(ids, words, segment.state, segment.before)
-            self.weights.step(followed.loss / len(ids))
+        if loss is None:
+            ids, _ = self.lexicon.encode(segment.tokens)
+            words = _novel_words(self.lexicon, segment.tokens, ids == UNK_ID)
+            with torch.enable_grad():
+                loss = self._follow(ids, words, segment.state, segment.before).loss
+        self.weights.step(loss / len(segment.tokens))
         self._segment = _Segment(self._state, self._before)
 
     # --- keeping it -----------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from torch import Tensor
 from spellonce import lexicon as lexicons
 from spellonce import recipes, runtime
 from spellonce.adaptive import Adaptation, Learning, Reader
-from spellonce.errors import ConfigError
+from spellonce.errors import ConfigError, RunError
 from spellonce.evaluation import TokenScores, figures, recurrence
 from spellonce.generation import Generator, Piece
 from spellonce.lexicon import Lexicon
@@ -448,7 +448,10 @@ def load(run: str | Path | None = None, *, device: str = "cpu") -> Model:
     recipe = recipes.from_json(config["recipe"])
     lexicon = lexicons.load(folder / "lexicon.tsv")
     arrays = folder.read_ngrams()
-    counted = None if arrays is None else Counted.of_arrays(arrays)
+    try:
+        counted = None if arrays is None else Counted.of_arrays(arrays)
+    except ValueError as error:
+        raise RunError(f"{folder / 'ngrams.safetensors'} is damaged: {error}") from error
     network = recipes.build_model(recipe, lexicon, load_units(folder), counted)
     load_weights(dict(network.named_parameters()), tensors)
     network.requires_grad_(False).to(chosen)

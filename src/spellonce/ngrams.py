@@ -19,9 +19,9 @@ No torch here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ Words = NDArray[np.int64]
 _ABSENT = -1
 _WEIGHTS = 8
 """Kinds of contexts by how often they were seen."""
+_STORED = ("gaps", "large_gaps", "counts", "large_counts", "once")
 
 
 @dataclass(frozen=True)
@@ -180,21 +181,61 @@ class Ngrams:
         return found.sums(self.unigram, np.arange(self.n_words)), found.kind
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything, by name."""
-        return {
-            f"{n}.{field.name}": getattr(order, field.name)
-            for n, order in enumerate(self.orders, 1)
-            for field in fields(Order)
-        }
+        """Everything, by name, in few bytes: sorted keys by their distances, small numbers in small
+        integers, and nothing that follows from the rest."""
+        found: dict[str, NDArray[Any]] = {}
+        for n, order in enumerate(self.orders, 1):
+            gaps = _narrow(np.diff(order.keys, prepend=-1), np.int16)
+            counts = _narrow(order.counts, np.uint8)
+            parts: tuple[NDArray[Any], ...] = (*gaps, *counts, np.packbits(order.once))
+            found |= {f"{n}.{name}": part for name, part in zip(_STORED, parts, strict=True)}
+        return found
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Ngrams:
-        """What `arrays` gave."""
-        names = [field.name for field in fields(Order)]
-        return cls(tuple(
-            Order(**{name: arrays[f"{n}.{name}"] for name in names})
-            for n in range(1, len(arrays) // len(names) + 1)
-        ))  # fmt: skip
+        """What `arrays` gave. ValueError: it is something else."""
+        orders: list[Order] = []
+        for n in range(1, len(arrays) // len(_STORED) + 1):
+            own = [arrays.get(f"{n}.{name}") for name in _STORED]
+            if any(part is None for part in own):
+                raise ValueError(f"n-grams of {n} are missing")
+            gaps, large_gaps, counts, large_counts, once = cast(list[NDArray[Any]], own)
+            keys = np.cumsum(_wide(gaps, large_gaps)) - 1
+            every = _wide(counts, large_counts)
+            n_words = len(orders[0].keys) if orders else len(keys)
+            n_contexts = len(orders[-1].keys) if orders else 1
+            last = n_contexts * n_words if n > 1 else len(keys)
+            if len(every) != len(keys) or len(once) != -(-len(keys) // 8) or not (
+                len(keys) and (np.diff(keys, prepend=-1) > 0).all() and keys[-1] < last
+            ):  # fmt: skip
+                raise ValueError(f"n-grams of {n} do not fit together")
+            is_once = np.unpackbits(once, count=len(keys)).astype(bool)
+            orders.append(_order(keys, is_once, every, n, n_words, orders))
+        if not orders:
+            raise ValueError("there are no n-grams")
+        return cls(tuple(orders))
+
+
+def _narrow(
+    values: NDArray[np.integer[Any]], kind: type[np.integer[Any]]
+) -> tuple[NDArray[np.integer[Any]], NDArray[np.int64]]:
+    """(numbers in fewer bytes, the largest of which stands for those that have no room; these).
+
+    >>> [part.tolist() for part in _narrow(np.array([1, 254, 300, 255]), np.uint8)]
+    [[1, 254, 255, 255], [300, 255]]
+    """
+    top = np.iinfo(kind).max
+    return np.minimum(values, top).astype(kind), values[values >= top].astype(np.int64)
+
+
+def _wide(small: NDArray[Any], large: NDArray[Any]) -> NDArray[np.int64]:
+    """Undoes `_narrow`."""
+    values = small.astype(np.int64)
+    has_none = small == np.iinfo(small.dtype).max
+    if values.ndim != 1 or has_none.sum() != large.size or (large < 0).any():
+        raise ValueError("numbers are missing")
+    values[has_none] = large
+    return values
 
 
 def count(
@@ -228,7 +269,7 @@ def count(
             adjusted = _preceded(places, 1 + whole, first, len(keys))
             if n == 1 and is_given is not None:
                 adjusted -= np.bincount(text[is_given], minlength=n_words)
-        orders.append(_order(keys, counts, adjusted, n, n_words, orders))
+        orders.append(_order(keys, counts == 1, adjusted, n, n_words, orders))
         if not len(whole):
             break
         places = np.full(len(last), _ABSENT)
@@ -250,7 +291,7 @@ def _preceded(places: Words, ends: Words, first: Words, n: int) -> NDArray[np.in
 
 def _order(
     keys: Words,
-    counts: NDArray[np.int64],
+    once: NDArray[np.bool_],
     adjusted: NDArray[np.int64],
     n: int,
     n_words: int,
@@ -263,7 +304,7 @@ def _order(
     return Order(
         keys,
         adjusted.astype(np.int32),
-        counts == 1,
+        once,
         np.bincount(contexts, adjusted, n_contexts).astype(np.int32),
         np.bincount(contexts, taken, n_contexts).astype(np.float32),
         discounts,

@@ -38,7 +38,7 @@ from torch import Tensor
 
 from spellonce.errors import RunError
 
-FORMAT = 2
+FORMAT = 3
 """Version of the run folder's format."""
 _OURS = {
     "config.json", "lexicon.tsv", "model.safetensors", "log.jsonl", "result.json", "checksums.json",
