@@ -17,9 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from spellonce import bookmarks
 from spellonce.adaptive import Adaptation, CacheSettings, Reader
 from spellonce.cache import Component, Memory, n_features
 from spellonce.dynamic import DynamicSettings, Weights
+from spellonce.errors import RunError
 from spellonce.growth import Grown, GrowthSettings
 from spellonce.lexicon import Spellings
 from spellonce.speller import Speller
@@ -373,3 +375,34 @@ def test_a_run_is_tuned_and_learns_while_it_reads(tiny_run: Path, tmp_path: Path
     assert system["bpc"] != system["static"]["bpc"]
     plain = json.loads(call("compare", run, other, "--json").ok())["systems"][0]
     assert system["static"]["bpc"] == pytest.approx(plain["bpc"], rel=1e-5)
+
+
+# --- bookmarks -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ADAPTATIONS)
+def test_a_reader_goes_on_from_a_bookmark(kind: str, tmp_path: Path) -> None:
+    network, adaptation = network_of("mixed"), ADAPTATIONS[kind]
+    whole = reader_of(network, adaptation).read(TEXT).nats
+    first = reader_of(network, adaptation)
+    first.read(TEXT[:8])
+    bookmarks.save(first, tmp_path / "mark")
+    again = reader_of(network, adaptation)
+    bookmarks.restore(again, tmp_path / "mark")
+    np.testing.assert_allclose(again.read(TEXT[8:]).nats, whole[8:], rtol=1e-4, atol=1e-5)
+
+
+def test_a_bookmark_is_of_one_model_and_whole(tmp_path: Path) -> None:
+    network = network_of("full")
+    reader = reader_of(network, ADAPTATIONS["both"])
+    mark = tmp_path / "mark"
+    bookmarks.save(reader, mark)
+    with pytest.raises(RunError, match="other settings"):
+        bookmarks.restore(reader_of(network, ADAPTATIONS["cache"]), mark)
+    with pytest.raises(RunError, match="cannot read"):
+        bookmarks.restore(reader, tmp_path / "nothing")
+    data = mark.read_bytes()
+    for damaged in (b"", b"no bookmark", data[: len(data) // 2]):
+        mark.write_bytes(damaged)
+        with pytest.raises(RunError, match="damaged"):
+            bookmarks.restore(reader, mark)
