@@ -30,6 +30,8 @@ Words = NDArray[np.int64]
 _ABSENT = -1
 _WEIGHTS = 8
 """Kinds of contexts by how often they were seen."""
+_MIDDLE = 1 << 15
+"""Distances of keys are stored as what they are above it: so they use all of 16 bits."""
 _STORED = ("gaps", "large_gaps", "counts", "large_counts", "once")
 
 
@@ -185,7 +187,7 @@ class Ngrams:
         integers, and nothing that follows from the rest."""
         found: dict[str, NDArray[Any]] = {}
         for n, order in enumerate(self.orders, 1):
-            gaps = _narrow(np.diff(order.keys, prepend=-1), np.int16)
+            gaps = _narrow(np.diff(order.keys, prepend=-1) - _MIDDLE, np.int16)
             counts = _narrow(order.counts, np.uint8)
             parts: tuple[NDArray[Any], ...] = (*gaps, *counts, np.packbits(order.once))
             found |= {f"{n}.{name}": part for name, part in zip(_STORED, parts, strict=True)}
@@ -200,7 +202,7 @@ class Ngrams:
             if any(part is None for part in own):
                 raise ValueError(f"n-grams of {n} are missing")
             gaps, large_gaps, counts, large_counts, once = cast(list[NDArray[Any]], own)
-            keys = np.cumsum(_wide(gaps, large_gaps)) - 1
+            keys = np.cumsum(_wide(gaps, large_gaps) + _MIDDLE) - 1
             every = _wide(counts, large_counts)
             n_words = len(orders[0].keys) if orders else len(keys)
             n_contexts = len(orders[-1].keys) if orders else 1
@@ -231,8 +233,9 @@ def _narrow(
 def _wide(small: NDArray[Any], large: NDArray[Any]) -> NDArray[np.int64]:
     """Undoes `_narrow`."""
     values = small.astype(np.int64)
-    has_none = small == np.iinfo(small.dtype).max
-    if values.ndim != 1 or has_none.sum() != large.size or (large < 0).any():
+    top = np.iinfo(small.dtype).max
+    has_none = small == top
+    if values.ndim != 1 or has_none.sum() != large.size or (large < top).any():
         raise ValueError("numbers are missing")
     values[has_none] = large
     return values
