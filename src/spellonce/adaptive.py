@@ -363,12 +363,12 @@ class Reader:
         if len(self._segment.tokens) < self.weights.settings.segment:
             return
         segment = self._segment
-        if loss is None:
-            ids, _ = self.lexicon.encode(segment.tokens)
-            words = _novel_words(self.lexicon, segment.tokens, ids == UNK_ID)
-            with torch.enable_grad():
+        with torch.enable_grad():
+            if loss is None:
+                ids, _ = self.lexicon.encode(segment.tokens)
+                words = _novel_words(self.lexicon, segment.tokens, ids == UNK_ID)
                 loss = self._follow(ids, words, segment.state, segment.before).loss
-        self.weights.step(loss / len(segment.tokens))
+            self.weights.step(loss / len(segment.tokens))
         self._segment = _Segment(self._state, self._before)
 
     # --- keeping it -----------------------------------------------------------------------------

@@ -126,12 +126,17 @@ class LSTMLayer(nn.Module):
 
     def _step(self, x: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
         """One step, written out: for a single one, `torch.lstm` arranges its weights anew."""
-        h, c = state[0][0], state[1][0]
         gates = torch.addmm(self.bias_ih + self.bias_hh, x[0], self.weight_ih.T)
+        h, state = self.step_from(gates, state)
+        return h[None], state
+
+    def step_from(self, gates: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
+        """One step, given what the input adds to the gates.  (B, 4 H) → (B, H)"""
+        h, c = state[0][0], state[1][0]
         i, f, g, o = torch.addmm(gates, h, self.weight_hh.T).chunk(4, 1)
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         h = o.sigmoid() * c.tanh()
-        return h[None], (h[None], c[None])
+        return h, (h[None], c[None])
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from spellonce.errors import ConfigError
-from spellonce.lexeme_lm import LSTMLayer, State
+from spellonce.lexeme_lm import LSTMLayer, LSTMState, State
 from spellonce.lexicon import BOUNDARY_SYMBOL, Spellings
 from spellonce.mixture import SpellingMixture
 from spellonce.noise import Noise, check_dropout, dropout
@@ -222,6 +222,28 @@ class Speller(nn.Module):
             new_state.append(layer_state)
         return x, new_state
 
+    def prepare(self, vectors: Tensor) -> Tensor:
+        """What vectors (N, D) add to the first layer's gates: the same at every step.  (N, 4 H)"""
+        first = cast(LSTMLayer, self.layers[0])
+        weight = first.weight_ih[:, self.config.n_char_embed :]
+        return torch.addmm(first.bias_ih + first.bias_hh, vectors, weight.T)
+
+    def step(self, symbols: Tensor, prepared: Tensor, state: State) -> tuple[Tensor, State]:
+        """One step of `run`, without gradients: symbols (N,), vectors prepared (N, 4 H) → (N, H)"""
+        first, *others = (cast(LSTMLayer, layer) for layer in self.layers)
+        weight = first.weight_ih[:, : self.config.n_char_embed].T
+        if len(symbols) > len(self.characters):
+            from_characters = (self.characters @ weight)[symbols]
+        else:
+            from_characters = self.characters[symbols] @ weight
+        x, layer_state = first.step_from(prepared + from_characters, cast(LSTMState, state[0]))
+        new_state: State = [layer_state]
+        for layer, earlier in zip(others, state[1:], strict=True):
+            last, layer_state = layer(x[None], earlier)
+            x = last[0]
+            new_state.append(layer_state)
+        return x, new_state
+
     def zero_state(self, n_words: int) -> State:
         """The state before BOW."""
         return [cast(LSTMLayer, layer).zero_state(n_words) for layer in self.layers]
@@ -303,18 +325,20 @@ class Speller(nn.Module):
     ) -> list[list[int]]:
         """One spelling for each vector; one that grows past `max_length` is cut there."""
         n = len(vectors)
-        symbols = torch.tensor([[BOUNDARY_SYMBOL, *prefix]], device=vectors.device).T.expand(-1, n)
         words: list[list[int]] = [list(prefix) for _ in range(n)]
         alive = np.ones(n, dtype=bool)
-        state = self.zero_state(n)
+        prepared, state = self.prepare(vectors), self.zero_state(n)
+        for symbol in [BOUNDARY_SYMBOL, *prefix][:-1]:
+            _, state = self.step(torch.full((n,), symbol, device=vectors.device), prepared, state)
+        symbols = torch.full((n,), [BOUNDARY_SYMBOL, *prefix][-1], device=vectors.device)
         for _ in range(max_length - len(prefix)):
-            x, state = self.run(symbols, vectors, state, None)
-            log_probs = torch.log_softmax(self.output(x[-1]), 1)
+            x, state = self.step(symbols, prepared, state)
+            log_probs = torch.log_softmax(self.output(x), 1)
             if self.mixture is not None:
                 before = [[BOUNDARY_SYMBOL, *word] for word in words]
-                log_probs = self.mixture.log_probs(log_probs, x[-1], before)
-            symbols = draw(log_probs, temperature, generator)[None]
-            drawn = symbols[0].tolist()
+                log_probs = self.mixture.log_probs(log_probs, x, before)
+            symbols = draw(log_probs, temperature, generator)
+            drawn = symbols.tolist()
             alive &= np.array(drawn) != BOUNDARY_SYMBOL
             if not alive.any():
                 break
@@ -364,18 +388,19 @@ class _Steps:
     """A word that the LSTM is spelling."""
 
     def __init__(self, speller: Speller, vector: Tensor) -> None:
-        self._speller, self._vector = speller, vector[None]
+        with torch.no_grad():
+            self._speller, self._prepared = speller, speller.prepare(vector[None])
         self._state = speller.zero_state(1)
         self._read = [BOUNDARY_SYMBOL]
 
     @torch.no_grad()
     def probabilities(self) -> NDArray[np.float64]:
         """Of each symbol to be the next. To be asked once before the next is taken."""
-        symbols = torch.tensor([self._read[-1:]], device=self._vector.device)
-        x, self._state = self._speller.run(symbols, self._vector, self._state, None)
-        log_probs = torch.log_softmax(self._speller.output(x[0]), 1)
+        symbols = torch.tensor(self._read[-1:], device=self._prepared.device)
+        x, self._state = self._speller.step(symbols, self._prepared, self._state)
+        log_probs = torch.log_softmax(self._speller.output(x), 1)
         if self._speller.mixture is not None:
-            log_probs = self._speller.mixture.log_probs(log_probs, x[0], [self._read])
+            log_probs = self._speller.mixture.log_probs(log_probs, x, [self._read])
         found: NDArray[np.float64] = log_probs[0].double().exp().cpu().numpy()
         return found
 

@@ -1,7 +1,9 @@
-"""How much of p_spell(· | h) is spent on given words: exactly, over the tree of their prefixes.
+"""How much of p_spell(· | h) is spent on given words, over the tree of their prefixes.
 
 A novel word is no lexeme, but the speller does not know that: Σ_w p_spell(σ(w) | h) over the
-lexemes is lost. Words share prefixes, and the speller reads each prefix once.
+lexemes is lost. Words share prefixes, and the speller reads each prefix once; what begins with a
+prefix of next to no probability has no more than that. So the sum is exact to N · 1e-11 for N
+prefixes.
 
     M vectors, P pairs of a vector and a prefix, H hidden
 """
@@ -24,6 +26,8 @@ from spellonce.speller import Speller
 
 _PAIRS = 1 << 15
 """Prefixes, over all vectors, that are read at a time, about."""
+_NEVER = -25.4
+"""log p of a prefix that is not followed further: about 1e-11."""
 Places = NDArray[np.int64]
 Word = tuple[int, ...]
 
@@ -115,15 +119,15 @@ class Trie:
         node = torch.zeros_like(who)
         log_p = vectors.new_zeros(len(vectors), dtype=torch.float64)
         total = torch.zeros_like(log_p)
-        state = speller.zero_state(len(vectors))
+        prepared, state = speller.prepare(vectors), speller.zero_state(len(vectors))
         counts = self._counted(speller.mixture, device)
         for depth, level in enumerate(self.levels):
             symbols = torch.from_numpy(level.symbols).to(device)[node]
-            x, state = speller.run(symbols[None], vectors[who], state, None)
-            log_probs = torch.log_softmax(speller.output(x[0]), 1)  # (P, A)
+            x, state = speller.step(symbols, prepared[who], state)
+            log_probs = torch.log_softmax(speller.output(x), 1)  # (P, A)
             trust = None
             if speller.mixture is not None:
-                trust = speller.mixture.logit(x[0], counts[depth].kinds[node])
+                trust = speller.mixture.logit(x, counts[depth].kinds[node])
             ends = torch.from_numpy(level.is_word).to(device)[node]
             end = log_probs[:, BOUNDARY_SYMBOL]
             if trust is not None:
@@ -139,7 +143,10 @@ class Trie:
             step = log_probs[pair, following]
             if trust is not None:
                 step = blend(step, counts[depth].symbols[node], trust[pair])
-            log_p, who = log_p[pair] + step.double(), who[pair]
+            log_p = log_p[pair] + step.double()
+            likely = torch.nonzero(log_p > _NEVER)[:, 0]
+            log_p, node, pair = log_p[likely], node[likely], pair[likely]
+            who = who[pair]
             state = [tuple(part[:, pair] for part in layer) for layer in state]
         return total
 

@@ -37,7 +37,7 @@ SCALES = (0.4, 1.0)
 """Times the sharpness of all of them."""
 WINDOWS = (1000, 3000, 6000)
 LIKE, OFTEN, NEW = (0.05, 0.1, 0.2, 0.4, 0.8), (0.5, 1.0), (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
-RATES, DECAYS = (1e-5, 3e-5, 1e-4), (1e-4, 1e-3)
+RATES, DECAYS = (2e-5, 5e-5, 1e-4), (1e-3, 2e-4, 5e-3)
 
 
 @dataclass(frozen=True)
@@ -247,16 +247,28 @@ def tune_dynamic(
 ) -> tuple[DynamicSettings | None, float]:
     """The best settings for the beginning of a text, and the nats that a token has with them.
 
-    None: it is best without. `beside`: what else is learned.
+    None: it is best without. `beside`: what else is learned. First the rate is chosen, at the first
+    of the decays, and then the decay.
     """
     tried: list[tuple[DynamicSettings | None, float]] = []
-    ways = [DynamicSettings(rate=rate, decay=decay) for rate, decay in product(rates, decays)]
-    for settings in (None, *ways):
+
+    def attempt(settings: DynamicSettings | None) -> None:
         adaptation = replace(beside or Adaptation(), dynamic=settings)
         reader = Reader(network, lexicon, adaptation, scale)
         tried.append((settings, float(reader.read(tokens).nats.mean())))
         told(*tried[-1])
-    return min((one for one in tried if np.isfinite(one[1])), key=lambda one: one[1])
+
+    def best() -> tuple[DynamicSettings | None, float]:
+        return min((one for one in tried if np.isfinite(one[1])), key=lambda one: one[1])
+
+    attempt(None)
+    for rate in rates:
+        attempt(DynamicSettings(rate=rate, decay=decays[0]))
+    chosen, _ = best()
+    if chosen is not None:
+        for decay in decays[1:]:
+            attempt(replace(chosen, decay=decay))
+    return best()
 
 
 # --- a run -------------------------------------------------------------------------------------
