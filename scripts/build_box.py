@@ -3,7 +3,7 @@
     python scripts/build_box.py WIKITEXT OUT [--budget 60m]
 
 WIKITEXT is a folder as WikiText comes; the text is made natural first (natural_wikitext.py). OUT
-gets the run; what ships, in half precision, goes to src/spellonce/box, with its card.
+gets the run; what ships, a byte for each weight, goes to src/spellonce/box, with its card.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ A small English model for natural text. Every command of spellonce uses it when 
 | recipe | `{recipe}` with {settings}; {minutes:.0f} minutes on two CPU cores |
 | lexemes | {lexemes:,} |
 | bits per character | {valid:.3f} on valid, {test:.3f} on test; with `--cache` {valid_cache:.3f} and {test_cache:.3f} |
-| weights | half precision, which costs {loss:+.5f} bits per character on valid |
+| weights | a byte each, with a scale for every row, which costs {loss:+.5f} bits per character on valid |
 | licence | the text is Wikipedia's, CC BY-SA 3.0, and so are the counts and weights made from it |
 
 Limits: it has read two million words of encyclopedia, most of whose rare words are missing where the
@@ -69,7 +69,7 @@ def main() -> int:
         tune_run(load(run), n_dynamic=0)
     if BOX.exists():
         shutil.rmtree(BOX)
-    hub.pack(folder, BOX, half=True, dynamic=False)
+    hub.pack(folder, BOX, small=True, dynamic=False)
     (BOX / "log.jsonl").unlink(missing_ok=True)
     write_card(run, arguments.recipe)
     size = sum(path.stat().st_size for path in BOX.rglob("*") if path.is_file())
@@ -80,12 +80,12 @@ def main() -> int:
 def write_card(run: Path, recipe: str) -> None:
     from spellonce.adaptive import Learning
 
-    full, half = load(run), load(BOX)
+    full, small = load(run), load(BOX)
     result = json.loads((run / "result.json").read_text())
     whole = {split: evaluation_of(run, split) for split in ("valid", "test")}
     lines = {split: list(full.split_lines(split)) for split in whole}
-    static = {split: half.evaluate(lines[split])["bpc"] for split in whole}
-    cached = {split: half.evaluate(lines[split], learning=Learning(cache=True)) for split in whole}
+    static = {split: small.evaluate(lines[split])["bpc"] for split in whole}
+    cached = {split: small.evaluate(lines[split], learning=Learning(cache=True)) for split in whole}
     (BOX / "README.md").write_text(
         CARD.format(
             tokens=full.config["data"]["train_tokens"], data=full.config["data"]["name"],

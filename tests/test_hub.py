@@ -6,10 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import spellonce
-from spellonce import hub
+from spellonce import hub, small_weights
 from spellonce.errors import RunError
+from spellonce.runs import RunFolder
 
 from .conftest import call
 
@@ -32,6 +36,30 @@ def test_a_model_is_saved_and_comes_back(tiny_run: Path, tmp_path: Path) -> None
     with pytest.raises(RunError, match="the run itself"):
         model.save_pretrained(tiny_run)
     assert (tiny_run / "config.json").is_file()
+
+
+def test_a_small_copy_is_nearly_the_same(tiny_run: Path, tmp_path: Path) -> None:
+    hub.pack(RunFolder(tiny_run), tmp_path / "small", small=True, dynamic=False)
+    sizes = [(run / "model.safetensors").stat().st_size for run in (tiny_run, tmp_path / "small")]
+    assert sizes[1] < 0.4 * sizes[0]
+    text = "The ba ke lo.\n"
+    a, b = (spellonce.load(run).score(text).nats for run in (tiny_run, tmp_path / "small"))
+    assert (a != b).any()
+    np.testing.assert_allclose(a, b, rtol=0.02, atol=0.02)
+
+
+@given(
+    st.lists(
+        st.lists(st.floats(-1e4, 1e4, width=32, allow_subnormal=False), min_size=3, max_size=3),
+        min_size=1,
+    )
+)
+def test_small_weights_are_within_half_a_scale(rows: list[list[float]]) -> None:
+    weights = {"m": torch.tensor(rows), "v": torch.ones(3), "odd.scale.int8": torch.ones(2)}
+    again = small_weights.whole(small_weights.shrunk(weights))
+    assert again.keys() == weights.keys()
+    largest = weights["m"].abs().amax(1, keepdim=True)
+    assert bool(((again["m"] - weights["m"]).abs() <= largest / 253 + 1e-12).all())
 
 
 def test_a_name_that_is_no_folder_is_asked_of_the_hub(

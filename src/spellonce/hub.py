@@ -13,6 +13,7 @@ from typing import Any
 
 from huggingface_hub import ModelHubMixin, snapshot_download
 
+from spellonce import small_weights
 from spellonce.errors import RunError
 from spellonce.runs import RunFolder
 
@@ -82,10 +83,10 @@ class Pretrained(
         return cls(Path(found))
 
 
-def pack(folder: RunFolder, target: Path, *, half: bool = False, dynamic: bool = True) -> None:
+def pack(folder: RunFolder, target: Path, *, small: bool = False, dynamic: bool = True) -> None:
     """Copies a run without what only training needs, and without the paths of its maker's disk.
 
-    `half`: weights in half precision. Not `dynamic`: without what dynamic evaluation needs.
+    `small`: weights in small integers. Not `dynamic`: without what dynamic evaluation needs.
     """
     target.mkdir(parents=True, exist_ok=True)
     for name in FILES:  # of a model that was here before
@@ -101,8 +102,8 @@ def pack(folder: RunFolder, target: Path, *, half: bool = False, dynamic: bool =
         if (folder / name).is_file():
             shutil.copyfile(folder / name, target / name)
     tensors = folder.read_model()
-    if half:
-        tensors = {name: tensor.half() for name, tensor in tensors.items()}
+    if small:
+        tensors = small_weights.shrunk(tensors)
     gradients = folder.read_gradients() if dynamic else None
     copy.write_model(tensors, folder.read_ngrams(), gradients)
 

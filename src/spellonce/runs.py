@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor
 
+from spellonce import small_weights
 from spellonce.errors import RunError
 
 FORMAT = 3
@@ -235,7 +236,7 @@ class RunFolder:
                 raise RunError(f"{self.path} has no {name}: restore it, or train again")
             if sha256(self / name) != expected:
                 raise RunError(f"{self / name} is damaged: its checksum is not the one recorded")
-        return read_tensors(self / "model.safetensors")
+        return small_weights.whole(read_tensors(self / "model.safetensors"))
 
     def read_ngrams(self) -> dict[str, NDArray[Any]] | None:
         """Reads `ngrams.safetensors`, if the model has n-grams."""
