@@ -21,7 +21,7 @@ from spellonce.model import BOX, load
 from spellonce.runs import RunFolder
 from spellonce.tuning import tune_run
 
-SETTINGS = ["vocab_size=20000", "n_embed=160", "lm.n_hidden=400", "speller.n_hidden=192"]
+SETTINGS = ["vocab_size=25000", "n_embed=256", "lm.n_hidden=640", "ngrams.order=2"]
 LIMIT = 16e6
 CARD = """# The model in the box
 
@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("wikitext", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--budget", default="60m")
-    parser.add_argument("--recipe", default="full-small")
+    parser.add_argument("--recipe", default="cpu")
     arguments = parser.parse_args()
     here = Path(__file__).parent
     natural = arguments.out / "wikitext-2-natural"

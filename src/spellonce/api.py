@@ -3,6 +3,7 @@
 spellonce.train("my-text.txt", "my-run", budget="20m")
 spellonce.evaluate("my-run", "test", cache=True)
 spellonce.compare(["my-run", "other-run"])
+spellonce.report("my-run", "my-run.html")
 spellonce.reproduce("table1", "results", each="8m", datasets=["wikitext-2"])
 """
 
@@ -167,6 +168,24 @@ def compare(
     learning = Learning(cache=cache, dynamic=dynamic)
     found = [find_run(str(run)) for run in runs]
     return comparison.compare(found, split, device=device, learning=learning)
+
+
+def report(
+    run: str | PathLike[str],
+    out: str | PathLike[str] | None = None,
+    *,
+    split: str = "valid",
+    force: bool = False,
+    device: str = "cpu",
+) -> Path:
+    """One page about a finished run, as an HTML file that needs nothing else; where it is.
+
+    Without `out` it is `NAME.html` in the current folder. `force`: replaces a file that is there.
+    """
+    from spellonce import run_report
+
+    path = None if out is None else Path(out)
+    return run_report.write(str(run), path, split, force=force, device=device)
 
 
 def compress(

@@ -26,9 +26,9 @@ def evaluation_of(
     """The figures of `eval` for a split of the run's data: the stored ones if they still fit,
     otherwise the model is loaded and the text scored.
     """
-    stored = _stored(RunFolder(run), split, learning)
-    if stored is not None:
-        return stored
+    kept = stored(RunFolder(run), split, learning)
+    if kept is not None:
+        return kept
     from spellonce.model import load
 
     return evaluate_and_store(load(run, device=device), run, split, learning)
@@ -64,9 +64,10 @@ def _name(split: str, learning: Learning | None) -> str:
     return f"{split}+{learning.name}" if learning else split
 
 
-def _stored(
+def stored(
     folder: RunFolder, split: str, learning: Learning | None = None
 ) -> dict[str, Any] | None:
+    """The figures that are kept with a run, if there are any and they still fit."""
     value = folder.read_evaluation(_name(split, learning))
     if value is None or not isinstance(result := value.get("result"), dict):
         return None

@@ -213,19 +213,26 @@ def _field(value: Any) -> str:
 
 # --- HTML ---------------------------------------------------------------------------------------
 
+SHADES = """
+:root { --hue: 213, 94, 0; }
+@media (prefers-color-scheme: dark) { :root { --hue: 240, 130, 60; } }
+div.text { white-space: pre-wrap; overflow-wrap: anywhere; }
+span[data-bits] { border-radius: .2em; padding: .12em .06em; unicode-bidi: isolate;
+  print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+span.novel { border-bottom: 2px dotted rgb(var(--hue)); }
+span.key { padding: .1em .6em; border-radius: .2em; print-color-adjust: exact;
+  -webkit-print-color-adjust: exact; }
+"""
+"""CSS of what `shaded` and `key` make."""
 _CSS = """
-:root { color-scheme: light dark; --ink: #222; --paper: #fff; --dim: #666; --hue: 213, 94, 0; }
+:root { color-scheme: light dark; --ink: #222; --paper: #fff; --dim: #666; }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #e8e8e8; --paper: #161616; --dim: #a0a0a0; --hue: 240, 130, 60; }
+  :root { --ink: #e8e8e8; --paper: #161616; --dim: #a0a0a0; }
 }
 body { margin: 2rem auto; max-width: 50rem; padding: 0 1rem; color: var(--ink);
   background: var(--paper); font: 1.05rem/1.9 Georgia, serif; }
 h1 { font: 600 1rem/1.4 system-ui, sans-serif; margin: 2rem 0 .3rem; overflow-wrap: anywhere; }
 p.sum, p.key { font: .85rem/1.5 system-ui, sans-serif; color: var(--dim); margin: 0 0 1rem; }
-div.text { white-space: pre-wrap; overflow-wrap: anywhere; }
-span[data-bits] { border-radius: .2em; padding: .12em .06em; unicode-bidi: isolate; }
-span.novel { border-bottom: 2px dotted rgb(var(--hue)); }
-span.key { padding: .1em .6em; border-radius: .2em; }
 """
 _FULL = 20.0
 """Bits at which the shade is full."""
@@ -233,26 +240,45 @@ _FULL = 20.0
 
 def page(texts: Sequence[tuple[str, str, TokenScores]]) -> str:
     """A page that needs nothing else: (name, text, its scores) of each text, shaded by bits."""
-    key = " ".join(
-        f'<span class="key" style="{_shade(bits)}">{bits}</span>' for bits in (0, 5, 10, 15, 20)
-    )
     parts = [_text(*one) for one in texts]
     return (
         '<!doctype html>\n<html lang="und">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Bits of every word</title>\n<style>{_CSS}</style>\n</head>\n<body>\n"
-        f'<p class="key">Bits of each word: {key} and more. '
-        "Dotted: a word that the model does not know. Point at a word for its figures.</p>\n"
-        f"{''.join(parts)}</body>\n</html>\n"
+        f"<title>Bits of every word</title>\n<style>{_CSS}{SHADES}</style>\n</head>\n<body>\n"
+        f'<p class="key">{key()}</p>\n{"".join(parts)}</body>\n</html>\n'
+    )
+
+
+def key() -> str:
+    """What the shades mean."""
+    shades = " ".join(
+        f'<span class="key" style="{_shade(bits)}">{bits}</span>' for bits in (0, 5, 10, 15, 20)
+    )
+    return (
+        f"Bits of each word: {shades} and more. "
+        "Dotted: a word that the model does not know. Point at a word for its figures."
     )
 
 
 def _text(name: str, text: str, scores: TokenScores) -> str:
     bits = float(scores.bits.sum())
     chars = max(scores.text_chars, 1)
-    out, place = [], 0
-    for row in View().rows(scores):
-        out.append(_escape(text[place : row["start"]]))
+    rows = View().rows(scores)
+    first, last = (rows[0]["start"], rows[-1]["end"]) if rows else (0, 0)
+    return (
+        f"<h1>{escape(name)}</h1>\n"
+        f'<p class="sum">{len(scores):,} tokens, {scores.text_chars:,} characters, '
+        f"{bits:,.1f} bits: {bits / chars:.3f} bits per character; "
+        f"{int(scores.is_novel.sum()):,} novel words.</p>\n"
+        f'<div class="text">{escape(text[:first])}{shaded(text, rows)}{escape(text[last:])}</div>\n'
+    )
+
+
+def shaded(text: str, rows: Rows) -> str:
+    """The part of a text from the first to the last of some rows, one a token, shaded by bits."""
+    out, place = [], rows[0]["start"] if rows else 0
+    for row in rows:
+        out.append(escape(text[place : row["start"]]))
         surface = text[row["start"] : row["end"]]
         told = f"{row['bits']:.2f} bits"
         if row["bits_spelling"]:
@@ -261,31 +287,24 @@ def _text(name: str, text: str, scores: TokenScores) -> str:
             )
         if surface == EOS:
             told = f"end of the line, {told}"
-        shown = "⏎\n" if surface == EOS else _escape(surface)
+        shown = "⏎\n" if surface == EOS else escape(surface)
         novel = ' class="novel"' if row["novel"] else ""
         out.append(
             f'<span{novel} data-bits="{row["bits"]:.3f}" title="{told}" '
             f'style="{_shade(row["bits"])}">{shown}</span>'
         )
         place = row["end"]
-    out.append(_escape(text[place:]))
-    return (
-        f"<h1>{_escape(name)}</h1>\n"
-        f'<p class="sum">{len(scores):,} tokens, {scores.text_chars:,} characters, '
-        f"{bits:,.1f} bits: {bits / chars:.3f} bits per character; "
-        f"{int(scores.is_novel.sum()):,} novel words.</p>\n"
-        f'<div class="text">{"".join(out)}</div>\n'
-    )
+    return "".join(out)
 
 
 def _shade(bits: float) -> str:
     return f"background:rgba(var(--hue),{min(max(bits, 0.0) / _FULL, 1.0) * 0.85:.2f})"
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """Text that a page shows as it is; what cannot stand in one is shown by a sign for it.
 
-    >>> _escape("<b>&\\0")
+    >>> escape("<b>&\\0")
     '&lt;b&gt;&amp;␀'
     """
     shown = "".join(

@@ -1,4 +1,4 @@
-"""Get data, compare systems, reproduce the paper."""
+"""Get data, compare systems, report on one, reproduce the paper."""
 
 from __future__ import annotations
 
@@ -151,6 +151,29 @@ def tune(
         typer.echo(f"{row['what']:{width}}  {row['bpc']:.4f} bpc")
     options = "--cache" if result["adaptive"]["dynamic"] is None else "--cache, --dynamic or both"
     typer.echo(f"stored in {run}: give eval, score, compare, sample or compress {options}")
+
+
+@app.command()
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The page; else the run's name and .html.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="valid or test, of the run's own data.")] = "valid",
+    force: Annotated[bool, typer.Option("--force", help="Replace a file.")] = False,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """One page about one run: figures, curves, words, settings; an HTML file to send to people."""
+    from spellonce import run_report
+    from spellonce.show import status_line
+
+    with status_line() as status:
+        path = run_report.write(run, out, split, force=force, device=device, status=status)
+    if as_json:
+        print_json({"run": run, "split": split, "out": str(path)})
+    else:
+        typer.echo(f"{path.stat().st_size:,} bytes: {path}")
 
 
 @app.command()
