@@ -20,4 +20,4 @@ assert back.getvalue() == TEXT.encode()
 print(
     f"{len(TEXT)} characters, {announced:.0f} bits announced, {8 * len(packed.getvalue())} written"
 )
-print("(of these, some 600 say what the file is and check that nothing is damaged)")
+print("(of these, about 1,100 say what the file is and check that nothing is damaged)")
