@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
@@ -17,12 +18,14 @@ from rapidfuzz.distance import Levenshtein
 import spellonce
 from spellonce import recipes
 from spellonce.errors import ConfigError
+from spellonce.generation import Generator
 from spellonce.lexicon import Spellings
 from spellonce.model import Model
+from spellonce.network import Dice
 from spellonce.speller import Speller
 from spellonce.text import TextFormat
 from spellonce.two_level import TwoLevel
-from spellonce.wugs import Constraints
+from spellonce.wugs import Constraints, _ended
 
 from .conftest import call
 from .test_systems import make, shorten
@@ -53,9 +56,6 @@ def test_a_prefix_is_read_before_drawing() -> None:
     p = dict(zip(words, p_spell(model, words, "ab"), strict=True))
     total = sum(p.values())
     moment = model.network.like(model.lexicon, ["ab"])
-    import torch
-
-    from spellonce.network import Dice
 
     dice = Dice(1.0, torch.Generator().manual_seed(0))
     n = 4000
@@ -66,9 +66,26 @@ def test_a_prefix_is_read_before_drawing() -> None:
         assert drawn[word] / n == pytest.approx(expected, abs=4 * math.sqrt(expected / n) + 0.01)
 
 
+def test_what_is_drawn_with_a_suffix_is_p_spell_given_it() -> None:
+    model = make_model()
+    moment, wanted = model.network.like(model.lexicon, ["ab"]), Constraints(suffix="b")
+    words = [word for word in strings(9) if word.endswith("b")]
+    p = dict(zip(words, p_spell(model, words, "ab"), strict=True))
+    total = sum(p.values())
+    dice = Dice(1.0, torch.Generator().manual_seed(0))
+    drawn = model.network.spell(model.lexicon, moment, 3000, dice, 30)
+    n = 400
+    speaks = Generator(model.network, model.lexicon, model.format)
+    first = Counter(_ended(speaks, moment, drawn, dice, wanted)[0] for _ in range(n))
+    assert all(word.endswith("b") for word in first)
+    for word in ("b", "bb", "ab", "aab"):
+        expected = p[word] / total
+        assert first[word] / n == pytest.approx(expected, abs=4 * math.sqrt(expected / n) + 0.02)
+
+
 @settings(deadline=None, max_examples=40)
 @given(
-    prefix=st.text("ab", max_size=2), suffix=st.text("ab", max_size=1),
+    prefix=st.text("ab", max_size=2), suffix=st.text("ab", max_size=2),
     lengths=st.tuples(st.integers(1, 3), st.integers(3, 8)), novel=st.booleans(),
     distance=st.integers(0, 2), excluded=st.sets(st.sampled_from(strings(3)[1:]), max_size=4),
 )  # fmt: skip
@@ -90,7 +107,7 @@ def test_constraints_are_kept(
         assert "◇" not in word and not (novel and word in known)
         assert all(Levenshtein.distance(word, other) >= distance for other in known)
     if len(words) < 8:
-        assert found.refused and found.why()
+        assert (found.refused or suffix) and found.why()
 
 
 def test_bits_are_those_of_the_speller() -> None:

@@ -2,7 +2,8 @@
 
 Words are drawn from p_spell(· | vector), where the vector is a mean of embeddings or a hidden
 state, and those that are not wanted are drawn again: what is left is p_spell given the constraints.
-A prefix is not left to luck, it is read before drawing begins.
+A prefix is not left to luck, it is read before drawing begins. Nor is a suffix: whatever a drawn
+word may begin with is tried with it, and counts as much as the suffix is likely there.
 
 A context may go on behind the gap. Then many words are drawn for what is before it, an embedding is
 inferred for each from its spelling, and each counts as much as it makes what follows likely.
@@ -98,7 +99,7 @@ class Draws:
     def why(self) -> str:
         """Why there are no more."""
         told = [f"{n:,} {reason}" for reason, n in self.refused.most_common(3)]
-        told += ["all others had come before"] if self.wugs else []
+        told += ["all others had come before"] if self.wugs or not told else []
         return f"of those drawn, {', '.join(told)}"
 
 
@@ -185,9 +186,9 @@ def _drawn(
     network, lexicon = generator.network, generator.lexicon
     if (wanted.min_bits, wanted.max_bits) != (0.0, math.inf) and not isinstance(network, TwoLevel):
         raise ConfigError("--min-bits and --max-bits need a two-level model: leave them out")
-    prefix = wanted.prefix if set(wanted.prefix) <= set(lexicon.alphabet.chars) else ""
-    if wanted.prefix and not prefix:
-        raise ConfigError(f"the model knows no spelling that begins with {wanted.prefix!r}")
+    for what, part in (("begins", wanted.prefix), ("ends", wanted.suffix)):
+        if not set(part) <= set(lexicon.alphabet.chars):
+            raise ConfigError(f"the model knows no spelling that {what} with {part!r}")
     judged: dict[str, str | None] = {}
     found: dict[str, Wug] = {}
     refused: Counter[str] = Counter()
@@ -195,7 +196,9 @@ def _drawn(
     batch = int(np.clip(4 * n, 32, 1000))
     for _ in range(TRIES):
         # Longer than the longest allowed, so that what was cut off is known and left out.
-        drawn = network.spell(lexicon, moment, batch, dice, wanted.max_length + 2, prefix)
+        drawn = network.spell(lexicon, moment, batch, dice, wanted.max_length + 2, wanted.prefix)
+        if wanted.suffix:
+            drawn = _ended(generator, moment, drawn, dice, wanted)
         fresh = dict.fromkeys(token for token in drawn if token not in judged)
         for token in fresh:
             judged[token] = judge.against(token) if wanted_still() else "came too late"
@@ -210,7 +213,43 @@ def _drawn(
         times.update(generator.bare(token) for token in drawn if judged[token] is None)
         if len(found) >= n or dice.temperature == 0 or not wanted_still():
             break
+        if wanted.suffix and not fresh:  # all that there are were tried, or nearly
+            break
     return [replace(wug, times=times[wug.word]) for wug in found.values()], refused
+
+
+def _ended(
+    generator: Generator, moment: Moment, drawn: list[str], dice: Dice, wanted: Constraints
+) -> list[str]:
+    """As many words that begin as those drawn do, and end as they are wanted to.
+
+    A beginning b comes among those drawn as often as p(b …) says; with p(suffix EOW | b) for a
+    weight, the words b + suffix are what p_spell makes of them (importance sampling).
+    """
+    network, suffix = generator.network, wanted.suffix
+    if not isinstance(network, TwoLevel):
+        return drawn
+    lengths = range(max(0, wanted.min_length - len(suffix)), wanted.max_length - len(suffix) + 1)
+    begun = Counter(word[:n] for word in drawn for n in lengths if n <= len(word))
+    begun = Counter({b: n for b, n in begun.items() if (b + suffix).startswith(wanted.prefix)})
+    if not begun:
+        return drawn
+    alphabet, speller = generator.lexicon.alphabet, as_speller(network.novel)
+    hidden = moment.hidden.expand(len(begun), -1)
+    with torch.no_grad():
+        whole = speller.nats(hidden, Spellings.of(alphabet, [b + suffix for b in begun]))
+        part = Spellings.of(alphabet, list(begun))
+        before = speller.nats(hidden, replace(part, cut=np.ones(len(part), dtype=bool)))
+    log_weights = (before - whole).double().cpu() / max(dice.temperature, 1e-6)
+    log_weights += torch.tensor(list(begun.values()), dtype=torch.float64).log()
+    # The largest with Gumbel noise are draws without replacement.
+    uniform = torch.rand(
+        len(begun), generator=dice.generator, dtype=torch.float64, device=dice.generator.device
+    )
+    noise = -(-uniform.cpu().clamp_min(1e-300).log()).log() * (dice.temperature > 0)
+    order = (log_weights + noise).argsort(descending=True)[: len(drawn)]
+    words = list(begun)
+    return [words[i] + suffix for i in order.tolist()]
 
 
 @torch.no_grad()
