@@ -59,6 +59,7 @@ def some_scale(network: TwoLevel) -> dict[str, Tensor]:
 
 WAYS = (Component(0.0), Component(0.5), Component(0.3, after=1), Component(0.0, after=2))
 CACHE = CacheSettings(4, WAYS, some_gate(4))
+NARROW = CacheSettings(4, (Component(0.3, after=1),), some_gate(1))
 GROWTH = GrowthSettings(limit=2, like=0.4, often=0.7, new=0.3)
 DYNAMIC = DynamicSettings(segment=5, rate=0.02, decay=0.05)
 ADAPTATIONS = {
@@ -67,6 +68,7 @@ ADAPTATIONS = {
     "both": Adaptation(cache=CACHE, growth=GROWTH),
     "dynamic": Adaptation(dynamic=DYNAMIC),
     "all": Adaptation(CACHE, GROWTH, DYNAMIC, renormalise=True),
+    "narrow": Adaptation(NARROW, renormalise=True),
 }
 
 
@@ -304,6 +306,29 @@ def test_a_gate_is_fitted_to_a_text() -> None:
     assert text.bpc(read.nats) == pytest.approx(bits[0], rel=1e-4)
 
 
+def test_a_cache_that_does_not_know_all_that_it_remembers_is_fitted() -> None:
+    network, lexicon = network_of("full"), make_lexicon()
+    text = follow(network, lexicon, TEXT * 10, n_chars=100)
+    cache, bpc = tune_cache(text, lexicon.n_lexemes, windows=(8,), components=NARROW.components)
+    assert np.isfinite(bpc) and np.isfinite(cache.by_features).all()
+    read = reader_of(network, Adaptation(cache=cache)).read(TEXT * 10)
+    assert text.bpc(read.nats) == pytest.approx(bpc, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"window": math.inf}, {"components": []}, {"components": [{"sharpness": None, "after": 0}]},
+     {"components": [{"sharpness": 0.1, "after": 1.5}]}, {"by_features": [[1.0]]},
+     {"by_state": [[0.0]]}, {"components": [{"sharpness": -1.0, "after": 0}]}],
+    ids=str,
+)  # fmt: skip
+def test_settings_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
+    kept = Adaptation(cache=CACHE).to_json()
+    kept["cache"] |= wrong
+    with pytest.raises(RunError, match=r"damaged|does not fit"):
+        Adaptation.from_json(kept)
+
+
 def test_growth_is_tuned_to_a_text_and_cache_on_top_of_it() -> None:
     network, lexicon = network_of("full"), make_lexicon()
     tokens = TEXT * 5
@@ -402,7 +427,9 @@ def test_a_bookmark_is_of_one_model_and_whole(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="cannot read"):
         bookmarks.restore(reader, tmp_path / "nothing")
     data = mark.read_bytes()
-    for damaged in (b"", b"no bookmark", data[: len(data) // 2]):
+    other = data.replace(b"before", b"behind")
+    assert other != data
+    for damaged in (b"", b"no bookmark", data[: len(data) // 2], other):
         mark.write_bytes(damaged)
         with pytest.raises(RunError, match="damaged"):
             bookmarks.restore(reader, mark)

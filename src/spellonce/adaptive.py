@@ -61,9 +61,13 @@ class CacheSettings:
         if self.window < 1:
             raise ConfigError(f"the cache's window must be at least 1, got {self.window}")
         n_k = len(self.components)
+        if n_k < 1:
+            raise ConfigError("a cache has at least one component")
         shape = (1 + n_k, n_features(n_k) + 1)
         if self.by_features and np.shape(self.by_features) != shape:
             raise RunError(f"the cache's gate does not fit: {np.shape(self.by_features)}, {shape}")
+        if self.by_state and len(self.by_state) != 1 + n_k:
+            raise RunError("the cache's gate does not fit: it has rows for other components")
 
     @classmethod
     def fixed(cls, weight: float, sharpness: float, window: int = 3000) -> CacheSettings:
@@ -82,6 +86,8 @@ class CacheSettings:
 
     def log_weights(self, found: Found, states: Tensor) -> Floats:
         """log π of each token.  (N, 1 + K)"""
+        if not self.by_features:
+            raise RunError("the cache has no gate yet: tune it")
         by_features, by_state = self._weights
         inputs = np.concatenate([found.features, np.ones((len(found.features), 1))], 1)
         scores = torch.from_numpy(inputs) @ by_features.T
@@ -126,7 +132,7 @@ class Adaptation:
                 None if dynamic is None else DynamicSettings(**dynamic),
                 bool(kept["renormalise"]),
             )
-        except (KeyError, TypeError, ValueError, ConfigError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, ConfigError) as error:
             raise RunError(f"adaptive.json is damaged: {error}; make it again with tune") from error
 
 
@@ -197,6 +203,8 @@ class Routes:
 
 def mix(routes: Routes, cached: Floats, log_static: Floats) -> Floats:
     """−log p of each token; `cached` is log Σ_k π_k c_k of it, `log_static` log π_0.  (N,)"""
+    # What has so little that no coder could spend it counts as nothing, and is spelled.
+    cached = np.where(np.exp(cached) > 0, cached, -np.inf)
     nats: Floats = -np.logaddexp(log_static + routes.log_p(cached > -np.inf), cached)
     return nats
 
@@ -336,10 +344,14 @@ class Reader:
         return routes
 
     def _log_of_others(self, state: Tensor, word: str) -> float:
-        """log of what p_spell spends on strings that are neither lexemes nor remembered."""
+        """log of what p_spell spends on strings that are neither lexemes nor can be summoned."""
         remembered = set() if self.grown is None else set(self.grown.words())
-        if self.memory is not None:
-            remembered |= self.memory.novel_words()
+        if self.memory is not None and self.adaptation.cache is not None:
+            strings, found = self.memory.distribution(state)
+            log_weights = self.adaptation.cache.log_weights(found, state[None])
+            shares = np.exp(np.logaddexp.reduce(found.log_p + log_weights[:, 1:], 1))
+            there = strings[(shares > 0) & (strings >= self.lexicon.n_lexemes)]
+            remembered |= {self.memory.word(number) for number in there.tolist()}
         if self._lexemes is None or word in remembered:  # then it is not spelled
             return 0.0
         speller = _speller_of(self.network)
@@ -387,9 +399,10 @@ class Reader:
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         """What `state_dict` gave."""
-        self._state, self._before = kept["state"], kept["before"]
+        device = self.network.device
+        self._state, self._before = _on(kept["state"], device), kept["before"]
         state, before, tokens = kept["segment"]
-        self._segment = _Segment(state, before, list(tokens))
+        self._segment = _Segment(_on(state, device), before, list(tokens))
         if self.memory is not None:
             self.memory.restore(kept["memory"])
         if self.grown is not None:
@@ -403,6 +416,10 @@ class _Segment:
 
     def __init__(self, state: State, before: int, tokens: list[str] | None = None) -> None:
         self.state, self.before, self.tokens = state, before, tokens or []
+
+
+def _on(state: State, device: torch.device) -> State:
+    return [tuple(part.to(device) for part in parts) for parts in state]
 
 
 def _novel_words(lexicon: Lexicon, tokens: Sequence[str], is_novel: NDArray[np.bool_]) -> list[str]:

@@ -20,9 +20,14 @@ from torch import Tensor
 
 from spellonce.adaptive import Reader
 from spellonce.errors import RunError
+from spellonce.lexicon import to_tsv
+from spellonce.mixture import SpellingMixture, TextMixture
 from spellonce.runs import write_atomically
 
 _UNSIGNED = "uint64"
+_WRONG = (SafetensorError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError,
+          RuntimeError)  # fmt: skip
+"""What a file that is no bookmark may lead to."""
 
 
 def save(reader: Reader, path: Path) -> None:
@@ -44,19 +49,23 @@ def restore(reader: Reader, path: Path) -> None:
         reader.restore(_lively(json.loads(header["reader"]), tensors))
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror or error}") from error
-    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        if isinstance(error, RunError):
-            raise
+    except _WRONG as error:
         raise RunError(f"{path} is damaged, or no bookmark: {error}") from error
 
 
 def _fingerprint(reader: Reader) -> str:
     """Of all that scores follow from, but for what was read."""
     digest = hashlib.sha256(json.dumps(reader.adaptation.to_json(), sort_keys=True).encode())
-    digest.update("\n".join(reader.lexicon.types).encode("utf-8", "surrogatepass"))
-    for name, parameter in sorted(reader.trained.named_parameters()):
+    digest.update(to_tsv(reader.lexicon).encode("utf-8", "surrogatepass"))
+    arrays = {name: p.detach().cpu().numpy() for name, p in reader.trained.named_parameters()}
+    arrays |= {f"scale {name}": t.cpu().numpy() for name, t in (reader.scale or {}).items()}
+    for name, module in reader.trained.named_modules():
+        if isinstance(module, TextMixture | SpellingMixture):
+            counts = module.ngrams.arrays()
+            arrays |= {f"counts {name} {part}": array for part, array in counts.items()}
+    for name, array in sorted(arrays.items()):
         digest.update(name.encode())
-        digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 

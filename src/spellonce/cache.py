@@ -48,8 +48,10 @@ class Component:
     """Words before that must be the same."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.after <= _FURTHEST:
-            raise ConfigError(f"after must be from 0 to {_FURTHEST}, got {self.after}")
+        if not isinstance(self.after, int) or not 0 <= self.after <= _FURTHEST:
+            raise ConfigError(f"after must be from 0 to {_FURTHEST}, got {self.after!r}")
+        if not (isinstance(self.sharpness, float | int) and 0 <= self.sharpness < np.inf):
+            raise ConfigError(f"sharpness must be 0 or more, got {self.sharpness!r}")
 
 
 @dataclass(frozen=True)
@@ -62,19 +64,17 @@ class Found:
     """What is known of the memory at that moment, for a gate.  (N, F)"""
     is_there: NDArray[np.bool_]
     """Whether a component has anything to say.  (N, K)"""
-    is_known: NDArray[np.bool_]
-    """Whether the string is in memory.  (N,)"""
 
     @classmethod
     def joined(cls, parts: Sequence[Found], n_components: int) -> Found:
         """End to end."""
         none = cls(
             np.zeros((0, n_components)), np.zeros((0, n_features(n_components))),
-            np.zeros((0, n_components), dtype=bool), np.zeros(0, dtype=bool),
+            np.zeros((0, n_components), dtype=bool),
         )  # fmt: skip
         return cls(*(
             np.concatenate([getattr(part, name) for part in (none, *parts)])
-            for name in ("log_p", "features", "is_there", "is_known")
+            for name in ("log_p", "features", "is_there")
         ))  # fmt: skip
 
 
@@ -178,12 +178,7 @@ class Memory:
         """Takes in tokens, and forgets those that are out of reach.  (N, D), (N,); N ≤ a block"""
         n = len(strings)
         if self._end + n > len(self._strings):
-            kept = slice(max(self._begin, self._end - self.window), self._end)
-            size = kept.stop - kept.start
-            self._states[:size] = self._states[kept].clone()
-            for array in (self._strings, self._contexts):
-                array[:size] = array[kept].copy()
-            self._begin, self._end = 0, size
+            self._move()
         new = slice(self._end, self._end + n)
         self._states[new] = states.cpu()
         self._strings[new] = strings
@@ -193,6 +188,14 @@ class Memory:
             self._recent = np.concatenate([self._recent, names])[-self._reach :]
         self._end += n
         self._begin = max(self._begin, self._end - self.window)
+
+    def _move(self) -> None:
+        """What is remembered to the beginning of the room."""
+        kept, size = slice(self._begin, self._end), self._end - self._begin
+        self._states[:size] = self._states[kept].clone()
+        for array in (self._strings, self._contexts):
+            array[:size] = array[kept].copy()
+        self._begin, self._end = 0, size
 
     def _look_up(self, states: Tensor, strings: NDArray[np.int64]) -> Found:
         n, before, device = len(strings), len(self.strings), states.device
@@ -212,9 +215,7 @@ class Memory:
             ((w * alike).sum(1).double() / w.sum(1).double().clamp_min(1e-300)).log()
             for w in weights
         ]
-        return Found(
-            torch.stack(log_p, 1).cpu().numpy(), features, there, alike.any(1).cpu().numpy()
-        )
+        return Found(torch.stack(log_p, 1).cpu().numpy(), features, there)
 
     def _weigh(
         self, raw: Tensor, novel: Tensor, contexts: Tensor, present: Tensor
@@ -261,7 +262,7 @@ class Memory:
             each = weights[k][0].double().cpu().numpy()
             with np.errstate(divide="ignore"):
                 log_p[:, k] = np.log(np.bincount(place, each, len(strings)) / each.sum())
-        return strings, Found(log_p, features, there, np.ones(len(strings), dtype=bool))
+        return strings, Found(log_p, features, there)
 
     def word(self, number: int) -> str:
         """The novel word of a number."""
@@ -275,6 +276,7 @@ class Memory:
 
     def state_dict(self) -> dict[str, Any]:
         """All that it remembers."""
+        self._move()  # so that it is where it is for whoever restores it: sums take the same turns
         return {
             "states": self.states.clone(), "strings": self.strings.copy(),
             "contexts": self.contexts.copy(), "recent": self._recent.copy(), "next": self._next,
@@ -282,8 +284,11 @@ class Memory:
         }  # fmt: skip
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """What `state_dict` gave."""
-        self._begin, self._end = 0, len(kept["strings"])
+        """What `state_dict` gave. ValueError: it does not fit together."""
+        strings, words = kept["strings"], set(kept["numbers"].values())
+        if len(strings) > self.window or not set(strings[strings >= self.n_lexemes]) <= words:
+            raise ValueError("what was remembered does not fit together")
+        self._begin, self._end = 0, len(strings)
         self._states[: self._end], self._strings[: self._end] = kept["states"], kept["strings"]
         self._contexts[: self._end] = kept["contexts"]
         self._recent, self._next = kept["recent"].copy(), int(kept["next"])

@@ -72,6 +72,12 @@ class Counted:
             for name, array in model.arrays().items()
         }
 
+    def check_fits(self, lexicon: Lexicon) -> None:
+        """ValueError: these are the counts of another lexicon."""
+        sizes = (self.text.n_words, self.spellings.n_words)
+        if sizes != (lexicon.n_lexemes, len(lexicon.alphabet)):
+            raise ValueError(f"these are counts of {sizes[0]} lexemes and {sizes[1]} symbols")
+
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Counted:
         """What `arrays` gave."""

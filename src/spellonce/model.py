@@ -450,7 +450,9 @@ def load(run: str | Path | None = None, *, device: str = "cpu") -> Model:
     arrays = folder.read_ngrams()
     try:
         counted = None if arrays is None else Counted.of_arrays(arrays)
-    except ValueError as error:
+        if counted is not None:
+            counted.check_fits(lexicon)
+    except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"{folder / 'ngrams.safetensors'} is damaged: {error}") from error
     network = recipes.build_model(recipe, lexicon, load_units(folder), counted)
     load_weights(dict(network.named_parameters()), tensors)

@@ -195,7 +195,7 @@ def source_of(config: dict[str, Any], split: str) -> Source:
         try:
             segments = corpus.find_dataset(config["data"]["name"]).split(split).segments
         except DataError as error:
-            gone = next(s.path for s in segments if not s.path.is_file())
+            gone = next((s.path for s in segments if not s.path.is_file()), segments[0].path)
             raise DataError(
                 f"{gone}, which the run was trained with, is gone: put it back, "
                 "set SPELLONCE_DATA to where its data set is, or score a text with --text"

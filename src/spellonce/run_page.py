@@ -1,7 +1,8 @@
 """One page about one run: plain data → HTML that needs nothing else.
 
-All markup is made by `tag`, which escapes whatever is not markup already; so a word can be any
-string. Curves are inline SVG. No script, no outside request: the page's own policy forbids both.
+Markup is made by `tag`, and that of a text shaded by its bits by `surprisal.shaded`; both escape
+whatever is not markup already, so a word can be any string. Curves are inline SVG. No script, no
+outside request: the page's own policy forbids both.
 
 No torch here.
 """

@@ -31,7 +31,7 @@ from spellonce.runs import RunFolder, write_atomically
 from spellonce.scoring import score_reading
 from spellonce.speller import Speller
 from spellonce.surprisal import Rows, View
-from spellonce.text import TextFormat, read, text_tokens
+from spellonce.text import GAP, TextFormat, read, text_tokens
 from spellonce.two_level import TwoLevel
 
 Status = Callable[[str], None]
@@ -44,7 +44,8 @@ _SURPRISES, _NOVEL, _LEXEMES, _MADE_UP, _NEAR, _UNSEEN, _CONTEXTS = 8, 12, 12, 6
 """How many of each are listed."""
 _SEARCH = 40
 """Steps in the search for the embedding of a word that is no lexeme."""
-_RESULT = {"recipe", "steps", "tokens", "epochs", "seconds", "tokens_per_second", "valid_bpc"}
+_NUMBERS = ("steps", "tokens", "epochs", "seconds", "tokens_per_second", "valid_bpc")
+_RESULT = {"recipe": str} | dict.fromkeys(_NUMBERS, (int, float))
 
 
 def write(
@@ -93,7 +94,7 @@ def gather(
 ) -> RunReport:
     """All that the page tells. A split that was not evaluated yet is, and its figures are kept."""
     result = folder.read_json("result.json")
-    if not result.keys() >= _RESULT:
+    if not all(isinstance(result.get(name), kind) for name, kind in _RESULT.items()):
         raise RunError(f"{folder / 'result.json'} is damaged: restore it from a copy")
     status("loading the model")
     model = load(folder.path, device=device)
@@ -247,7 +248,7 @@ def _places(model: Model, scores: TokenScores, text: str) -> dict[str, list[str]
     for word in chosen:
         around = [_around(scores, i) for i in at[word][:_CONTEXTS]]
         parts = [text[scores.start[a.start] : scores.end[a.stop - 1]].rstrip("\n") for a in around]
-        found[word] = [part for part in parts if word in model.tokens(part)]
+        found[word] = [part for part in parts if GAP not in part and word in model.tokens(part)]
     return found
 
 
@@ -323,8 +324,14 @@ def _tried(folder: RunFolder) -> list[dict[str, Any]]:
     """What `tune` tried, if the run was tuned."""
     if not (folder / "adaptive.json").is_file():
         return []
-    tried: list[dict[str, Any]] = folder.read_json("adaptive.json").get("tried", [])
-    return tried
+    tried = folder.read_json("adaptive.json").get("tried", [])
+    return [
+        row
+        for row in (tried if isinstance(tried, list) else [])
+        if isinstance(row, dict)
+        and isinstance(row.get("what"), str)
+        and isinstance(row.get("bpc"), float)
+    ]
 
 
 def _log(folder: RunFolder) -> list[dict[str, Any]]:

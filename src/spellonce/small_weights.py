@@ -3,7 +3,7 @@
     w ≈ scale · n,   n from −127 to 127,   scale = largest of the row / 127
 
 Vectors, of which there are few, are in half precision. Whoever reads such weights gets numbers as
-of any others, each within half a scale of what it was.
+of any others, those of matrices each within half a scale of what they were.
 """
 
 from __future__ import annotations
@@ -45,6 +45,6 @@ def whole(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         scale = tensors.get(name.removesuffix(_BYTES) + _SCALE)
         if name.endswith(_BYTES) and scale is not None and scale.shape == tensor.shape[:-1]:
             found[name.removesuffix(_BYTES)] = tensor.float() * scale[..., None]
-        elif not name.endswith(_SCALE):
+        elif name.removesuffix(_SCALE) + _BYTES not in tensors:
             found[name] = tensor
     return found

@@ -45,8 +45,8 @@ class StaticText:
     """A text as the static model sees it.  (N,) each"""
 
     routes: Routes
-    strings: NDArray[np.int64]
-    """What each token is; novel words have numbers behind the lexemes."""
+    ids: NDArray[np.int64]
+    """The lexeme that each token is, or UNK."""
     words: list[str]
     """The novel ones, in order."""
     states: Tensor
@@ -68,9 +68,6 @@ def follow(network: TwoLevel, lexicon: Lexicon, tokens: Sequence[str], n_chars: 
     ids, _ = lexicon.encode(tokens)
     places = np.flatnonzero(ids == UNK_ID)
     words = [lexicon.alphabet.replace(tokens[i]) for i in places.tolist()]
-    numbers = {word: lexicon.n_lexemes + n for n, word in enumerate(dict.fromkeys(words))}
-    strings = ids.astype(np.int64)
-    strings[places] = [numbers[word] for word in words]
     state, before = network.zero_state(1), EOS_ID
     lm, spelling, states = [np.zeros(0)], [np.zeros(0)], []
     first = 0
@@ -86,7 +83,7 @@ def follow(network: TwoLevel, lexicon: Lexicon, tokens: Sequence[str], n_chars: 
         state, before = found.state, int(part[-1])
     routes = Routes.static(np.concatenate(lm), np.concatenate(spelling), ids == UNK_ID)
     width = network.lm.table.n_embed
-    return StaticText(routes, strings, words, torch.cat([torch.zeros(0, width), *states]), n_chars)
+    return StaticText(routes, ids, words, torch.cat([torch.zeros(0, width), *states]), n_chars)
 
 
 # --- growth ------------------------------------------------------------------------------------
@@ -137,7 +134,7 @@ def look_up(text: StaticText, n_lexemes: int, settings: CacheSettings) -> Found:
     memory = Memory(
         text.states.shape[1], n_lexemes, window=settings.window, components=settings.components
     )
-    strings, is_novel, words = text.strings.copy(), text.routes.is_novel, iter(text.words)
+    strings, is_novel, words = text.ids.copy(), text.routes.is_novel, iter(text.words)
     found = []
     for start in range(0, len(strings), STRIP):
         part = slice(start, start + STRIP)
@@ -164,7 +161,8 @@ def fit_gate(
     features = np.concatenate([found.features, np.ones((len(found.features), 1))], 1)
     scale = np.maximum(np.abs(features).max(0, initial=0.0), 1e-9)
     inputs, states = torch.from_numpy(features / scale), text.states
-    own = torch.from_numpy(text.routes.log_p(found.is_known))
+    is_cached: NDArray[np.bool_] = np.any(found.log_p > -np.inf, axis=1)
+    own = torch.from_numpy(text.routes.log_p(is_cached))
     routes = torch.cat([own[:, None], torch.from_numpy(found.log_p)], 1)
     is_there = torch.from_numpy(np.pad(found.is_there, ((0, 0), (1, 0)), constant_values=True))
     n_rows = 1 + len(settings.components)
@@ -221,7 +219,7 @@ def tune_cache(
         told(*tried[-1])
 
     def best() -> tuple[CacheSettings, float]:
-        return min(tried, key=lambda one: one[1])
+        return min((one for one in tried if np.isfinite(one[1])), key=lambda one: one[1])
 
     for scale in scales:
         sharper = tuple(replace(c, sharpness=scale * c.sharpness) for c in components)

@@ -2,8 +2,9 @@
 
 Words are drawn from p_spell(· | vector), where the vector is a mean of embeddings or a hidden
 state, and those that are not wanted are drawn again: what is left is p_spell given the constraints.
-A prefix is not left to luck, it is read before drawing begins. Nor is a suffix: whatever a drawn
-word may begin with is tried with it, and counts as much as the suffix is likely there.
+A prefix is not left to luck, it is read before drawing begins. Nor, in two-level models, is a
+suffix: whatever a drawn word may begin with is tried with it, and counts as much as it is likely
+there.
 
 A context may go on behind the gap. Then many words are drawn for what is before it, an embedding is
 inferred for each from its spelling, and each counts as much as it makes what follows likely.
@@ -194,10 +195,11 @@ def _drawn(
     refused: Counter[str] = Counter()
     times: Counter[str] = Counter()
     batch = int(np.clip(4 * n, 32, 1000))
+    is_ended = bool(wanted.suffix) and isinstance(network, TwoLevel)
     for _ in range(TRIES):
         # Longer than the longest allowed, so that what was cut off is known and left out.
         drawn = network.spell(lexicon, moment, batch, dice, wanted.max_length + 2, wanted.prefix)
-        if wanted.suffix:
+        if is_ended:
             drawn = _ended(generator, moment, drawn, dice, wanted)
         fresh = dict.fromkeys(token for token in drawn if token not in judged)
         for token in fresh:
@@ -213,8 +215,6 @@ def _drawn(
         times.update(generator.bare(token) for token in drawn if judged[token] is None)
         if len(found) >= n or dice.temperature == 0 or not wanted_still():
             break
-        if wanted.suffix and not fresh:  # all that there are were tried, or nearly
-            break
     return [replace(wug, times=times[wug.word]) for wug in found.values()], refused
 
 
@@ -224,31 +224,31 @@ def _ended(
     """As many words that begin as those drawn do, and end as they are wanted to.
 
     A beginning b comes among those drawn as often as p(b …) says; with p(suffix EOW | b) for a
-    weight, the words b + suffix are what p_spell makes of them (importance sampling).
+    weight, the words b + suffix are what p_spell makes of them (importance sampling): exactly so at
+    temperature 1, and nearly at others.
     """
-    network, suffix = generator.network, wanted.suffix
-    if not isinstance(network, TwoLevel):
-        return drawn
+    network, prefix, suffix = generator.network, wanted.prefix, wanted.suffix
+    assert isinstance(network, TwoLevel)
     lengths = range(max(0, wanted.min_length - len(suffix)), wanted.max_length - len(suffix) + 1)
     begun = Counter(word[:n] for word in drawn for n in lengths if n <= len(word))
-    begun = Counter({b: n for b, n in begun.items() if (b + suffix).startswith(wanted.prefix)})
+    begun = Counter({b: n for b, n in begun.items() if (b + suffix).startswith(prefix)})
     if not begun:
-        return drawn
+        return []
     alphabet, speller = generator.lexicon.alphabet, as_speller(network.novel)
     hidden = moment.hidden.expand(len(begun), -1)
     with torch.no_grad():
         whole = speller.nats(hidden, Spellings.of(alphabet, [b + suffix for b in begun]))
-        part = Spellings.of(alphabet, list(begun))
+        # All that is drawn begins with the prefix, however short a beginning is.
+        part = Spellings.of(alphabet, [b if len(b) >= len(prefix) else prefix for b in begun])
         before = speller.nats(hidden, replace(part, cut=np.ones(len(part), dtype=bool)))
     log_weights = (before - whole).double().cpu() / max(dice.temperature, 1e-6)
     log_weights += torch.tensor(list(begun.values()), dtype=torch.float64).log()
-    # The largest with Gumbel noise are draws without replacement.
-    uniform = torch.rand(
-        len(begun), generator=dice.generator, dtype=torch.float64, device=dice.generator.device
-    )
-    noise = -(-uniform.cpu().clamp_min(1e-300).log()).log() * (dice.temperature > 0)
-    order = (log_weights + noise).argsort(descending=True)[: len(drawn)]
     words = list(begun)
+    if dice.temperature == 0:
+        order = log_weights.argsort(descending=True, stable=True)[: len(drawn)]
+    else:
+        weights = log_weights.softmax(0).to(dice.generator.device)
+        order = torch.multinomial(weights, len(drawn), replacement=True, generator=dice.generator)
     return [words[i] + suffix for i in order.tolist()]
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from spellonce import corpus, plots, recipes
+from spellonce import __version__, corpus, plots, recipes
 from spellonce.adaptive import Learning
 from spellonce.errors import ConfigError, InterruptedTrainingError, RunError, SpellOnceError
 from spellonce.evaluations import evaluation_of
@@ -421,8 +421,9 @@ def reproduce(
                 threads, lengths[job.name],
             )  # fmt: skip
         asked[job.name] = _asked(job, made[job.name], lengths[job.name], datasets[job.dataset])
-        found = None if run.started else kept(asked[job.name], _kept_at(out, job))
-        if found is not None and not experiment.looks_into_runs:
+        if run.started or experiment.looks_into_runs:
+            continue
+        if (found := kept(asked[job.name], _kept_at(out, job))) is not None:
             earlier[job.name] = found
     told(_division([lengths[job.name] for job in experiment.jobs if job.name not in earlier]))
     each = length.budget if length else None
@@ -433,6 +434,7 @@ def reproduce(
         folder = out / "runs" / job.name
         if job.name in earlier:
             outcomes.append(earlier[job.name])
+            told(f"{number} of {len(experiment.jobs)}: {job.name}, of which the figures were kept")
             continue
         try:
             result = train(
@@ -476,6 +478,8 @@ def _asked(job: Job, recipe: Recipe, length: Length | None, data: corpus.Dataset
         "recipe": recipes.to_json(recipe),
         "seed": job.seed,
         "length": None if length is None else asdict(length),
+        "text": asdict(recipe.data.apply(data.format)),
+        "spellonce": __version__,
         "data": {name: source.sha256() for name, source in data.splits.items()},
     }
 
