@@ -27,8 +27,7 @@ from .toy import LEXEMES, make_lexicon, strings
 
 LEARNED = {
     "nothing": Adaptation(),
-    **ADAPTATIONS,
-    "all": replace(ADAPTATIONS["all"], renormalise=False),
+    **{kind: replace(learned, renormalise=False) for kind, learned in ADAPTATIONS.items()},
 }
 CUTS = [(), (3,), (3, 4)]
 

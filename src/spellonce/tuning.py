@@ -35,7 +35,7 @@ COMPONENTS = (
 )  # fmt: skip
 SCALES = (0.4, 1.0)
 """Times the sharpness of all of them."""
-WINDOWS = (1000, 3000, 6000)
+WINDOWS = (1000, 3000, 6000, 12_000)
 LIKE, OFTEN, NEW = (0.05, 0.1, 0.2, 0.4, 0.8), (0.5, 1.0), (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 RATES, DECAYS = (2e-5, 5e-5, 1e-4), (1e-3, 2e-4, 5e-3)
 
@@ -205,13 +205,12 @@ def tune_cache(
 ) -> tuple[CacheSettings, float]:
     """The best settings for a text, and the bpc that it has with them.
 
-    First the scale of the sharpness is chosen, at the middle window, and then the window.
+    First the scale of the sharpness is chosen, at the second window. From there windows grow for as
+    long as that helps; if it does not help at all, the first is tried.
     """
     tried: list[tuple[CacheSettings, float]] = []
 
     def attempt(window: int, own: tuple[Component, ...]) -> None:
-        if any(settings.window == window and settings.components == own for settings, _ in tried):
-            return
         plain = CacheSettings(window, own)
         found = look_up(text, n_lexemes, plain)
         fitted = fit_gate(text, found, plain)
@@ -221,11 +220,17 @@ def tune_cache(
     def best() -> tuple[CacheSettings, float]:
         return min((one for one in tried if np.isfinite(one[1])), key=lambda one: one[1])
 
+    first = min(1, len(windows) - 1)
     for scale in scales:
         sharper = tuple(replace(c, sharpness=scale * c.sharpness) for c in components)
-        attempt(windows[len(windows) // 2], sharper)
-    for window in windows:
-        attempt(window, best()[0].components)
+        attempt(windows[first], sharper)
+    chosen = best()[0].components
+    for window in windows[first + 1 :]:
+        attempt(window, chosen)
+        if best()[0].window != window:
+            break
+    if first and best()[0].window == windows[first]:
+        attempt(windows[0], chosen)
     return best()
 
 
