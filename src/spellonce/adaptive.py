@@ -101,6 +101,11 @@ class CacheSettings:
         log_weights: Floats = logits - np.logaddexp.reduce(logits, 1, keepdims=True)
         return log_weights
 
+    def log_p(self, found: Found, states: Tensor) -> tuple[Floats, Floats]:
+        """(log Σ_k π_k c_k, log π_0) of each token.  (N,) each"""
+        log_weights = self.log_weights(found, states)
+        return np.logaddexp.reduce(found.log_p + log_weights[:, 1:], 1), log_weights[:, 0]
+
 
 @dataclass(frozen=True)
 class Adaptation:
@@ -328,8 +333,7 @@ class Reader:
         strings = ids.astype(np.int64)
         strings[is_novel] = self.memory.numbers(words)
         found = self.memory.read(followed.states, strings)
-        log_weights = self.adaptation.cache.log_weights(found, followed.states)
-        return np.logaddexp.reduce(found.log_p + log_weights[:, 1:], 1), log_weights[:, 0]
+        return self.adaptation.cache.log_p(found, followed.states)
 
     def _routes(self, followed: Followed, is_novel: NDArray[np.bool_], words: list[str]) -> Routes:
         """What leads to each token but for the cache; novel words then have grown."""
@@ -348,8 +352,7 @@ class Reader:
         remembered = set() if self.grown is None else set(self.grown.words())
         if self.memory is not None and self.adaptation.cache is not None:
             strings, found = self.memory.distribution(state)
-            log_weights = self.adaptation.cache.log_weights(found, state[None])
-            shares = np.exp(np.logaddexp.reduce(found.log_p + log_weights[:, 1:], 1))
+            shares = np.exp(self.adaptation.cache.log_p(found, state[None])[0])
             there = strings[(shares > 0) & (strings >= self.lexicon.n_lexemes)]
             remembered |= {self.memory.word(number) for number in there.tolist()}
         if self._lexemes is None or word in remembered:  # then it is not spelled

@@ -29,7 +29,7 @@ _CARD = """---
 # {{ name }}
 
 A two-level open-vocabulary language model (Mielke & Eisner, *Spell Once, Summon Anywhere*, AAAI
-2019), trained with [spellonce](https://pypi.org/project/spellonce/): recipe `{{ recipe }}` on
+2019), trained with spellonce: recipe `{{ recipe }}` on
 `{{ data }}`, {{ bpc }} bits per character on its validation split.
 
 ```

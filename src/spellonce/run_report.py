@@ -7,10 +7,8 @@ day is told: the same run gives the same page.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -120,7 +118,7 @@ def gather(
         name=_name(folder), recipe=recipe.name, about=recipe.about, split=split,
         bpc={"valid": result["valid_bpc"], **({"test": tested["bpc"]} if tested else {})},
         facts=_facts(model, result), figures=figures, adaptive=_adaptive(folder, split),
-        tried=_tried(folder), log=_log(folder), words=words, spelled=spelled,
+        tried=_tried(folder), log=folder.read_log(), words=words, spelled=spelled,
         is_conditioned=bool(conditioned), near=near, ranks=result.get("speller_ranks") or [],
         full_rank=min((min(s.gate_blocks().shape[1:]) for s in conditioned), default=0),
         settings=[(f"{part}.{field}", _setting(getattr(getattr(recipe, part), field)))
@@ -332,17 +330,6 @@ def _tried(folder: RunFolder) -> list[dict[str, Any]]:
         and isinstance(row.get("what"), str)
         and isinstance(row.get("bpc"), float)
     ]
-
-
-def _log(folder: RunFolder) -> list[dict[str, Any]]:
-    """The lines of the log that can be read."""
-    if not (folder / "log.jsonl").is_file():
-        return []
-    rows = []
-    for line in (folder / "log.jsonl").read_text("utf-8", "replace").split("\n"):
-        with suppress(ValueError):
-            rows.append(json.loads(line))
-    return [row for row in rows if isinstance(row, dict)]
 
 
 def _checksums(folder: RunFolder, config: dict[str, Any]) -> dict[str, str]:

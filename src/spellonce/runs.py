@@ -24,7 +24,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -355,6 +355,16 @@ class RunFolder:
                 file.write(json.dumps(entry) + "\n")
         except OSError as error:
             raise _disk_error(self.path, error) from error
+
+    def read_log(self) -> list[dict[str, Any]]:
+        """The lines of `log.jsonl` that can be read: one may be being written still."""
+        if not (self / "log.jsonl").is_file():
+            return []
+        rows = []
+        for line in (self / "log.jsonl").read_text("utf-8", "replace").split("\n"):
+            with suppress(ValueError):
+                rows.append(json.loads(line))
+        return [row for row in rows if isinstance(row, dict)]
 
     def rewind_log(self, step: int) -> None:
         """Takes back the lines of steps that a resumed run will take again."""

@@ -146,9 +146,7 @@ def look_up(text: StaticText, n_lexemes: int, settings: CacheSettings) -> Found:
 
 def score(text: StaticText, found: Found, settings: CacheSettings) -> Floats:
     """−log p of every token with a cache."""
-    log_weights = settings.log_weights(found, text.states)
-    cached = np.logaddexp.reduce(found.log_p + log_weights[:, 1:], 1)
-    return mix(text.routes, cached, log_weights[:, 0])
+    return mix(text.routes, *settings.log_p(found, text.states))
 
 
 def fit_gate(

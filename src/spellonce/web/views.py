@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -220,12 +218,7 @@ class Views:
     def training(self) -> list[dict[str, Any]]:
         """The curve of the run, from its log."""
         folder = self.model.folder
-        if folder is None or not (folder / "log.jsonl").is_file():
+        if folder is None:
             return []
-        rows = []
-        for line in (folder / "log.jsonl").read_text("utf-8", "replace").split("\n"):
-            with suppress(ValueError):  # a line that is still being written
-                rows.append(json.loads(line))
         keys = ("step", "epoch", "train_bpc", "train_bpc_lm", "train_bpc_spell", "valid_bpc")
-        rows = [row for row in rows if isinstance(row, dict) and "step" in row]
-        return [{key: row.get(key) for key in keys} for row in rows]
+        return [{key: row.get(key) for key in keys} for row in folder.read_log() if "step" in row]
