@@ -34,7 +34,8 @@ from .test_systems import HISTORY, make, shorten
 from .toy import make_lexicon, strings
 
 TEXT = [*HISTORY, "bb", "ab", "bab", "\n", "aab", "ba", "ab", "\n", "bab", "b", "ba"]
-SYSTEMS = ["full", "no-reg", "only-reg", "sep-reg", "1gram", "uncond", "mixed", "mixed-composed"]
+SYSTEMS = ["full", "no-reg", "only-reg", "sep-reg", "1gram", "uncond", "mixed", "mixed-composed",
+           "mixed-recall"]  # fmt: skip
 
 
 def network_of(name: str) -> TwoLevel:
@@ -203,7 +204,7 @@ def test_growth_against_a_plain_one() -> None:
 
 
 @pytest.mark.parametrize("kind", ADAPTATIONS)
-@pytest.mark.parametrize("name", ["full", "mixed"])
+@pytest.mark.parametrize("name", ["full", "mixed", "mixed-recall"])
 @settings(deadline=None, max_examples=8)
 @given(cuts=st.lists(st.integers(0, len(TEXT)), max_size=4))
 def test_pieces_score_as_the_whole(name: str, kind: str, cuts: list[int]) -> None:

@@ -62,7 +62,7 @@ def chance(outlook: Outlook, word: str) -> float:
 
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
 @pytest.mark.parametrize("kind", LEARNED)
-@pytest.mark.parametrize("name", ["full", "mixed", "mixed-composed"])
+@pytest.mark.parametrize("name", ["full", "mixed", "mixed-composed", "mixed-recall"])
 def test_steps_are_what_reading_scores(name: str, kind: str, cuts: tuple[int, ...]) -> None:
     network, adaptation = network_of(name, cuts), LEARNED[kind]
     expected = Reader(network, make_lexicon(), adaptation, some_scale(network)).read(TEXT).nats

@@ -44,7 +44,8 @@ from .toy import ALPHABET, make_lexicon, spell, strings
 NO_DROPOUT = {f"drop_{name}": 0.0 for name in ("embed", "input", "hidden", "output", "recurrent")}
 LM = LexemeLMConfig(n_embed=5, n_hidden=7, n_layers=2, **NO_DROPOUT)  # type: ignore[arg-type]
 TWO_LEVEL = ["full", "no-reg", "only-reg", "sep-reg", "1gram", "uncond", "full-feedback",
-             "full-transformer", "composed", "mixed", "mixed-composed"]  # fmt: skip
+             "full-transformer", "composed", "mixed", "mixed-composed", "mixed-recall",
+             "composed-recall"]  # fmt: skip
 ALL = [*TWO_LEVEL, "pure-char", "pure-char-untied", "pure-bpe", "hclm", "hclm-cache"]
 HISTORY = ["ab", "ba", "\n", "ab", "b", "ba"]
 TYPES = np.array([2, 6, 3, 7, 1, 4, 8, 5, 0, 2, 6, 1] * 5, np.int32)
@@ -52,10 +53,11 @@ TYPES = np.array([2, 6, 3, 7, 1, 4, 8, 5, 0, 2, 6, 1] * 5, np.int32)
 
 def toy_recipe(name: str, cuts: tuple[int, ...] = ()) -> Recipe:
     system = {"hclm-cache": "hclm", "pure-char-untied": "pure-char"}.get(name, name)
+    system = system.removesuffix("-recall")
     return Recipe(
         name, "", system=system,
         windows=WindowConfig(rails=2, window=5, window_spread=0, short_windows=0),
-        lm=replace(LM, tied="untied" not in name, cuts=cuts),
+        lm=replace(LM, tied="untied" not in name, reach=3 * ("recall" in name), cuts=cuts),
         transformer=TransformerConfig(
             n_embed=6, n_feed=8, n_layers=2, n_heads=2, reach=4, drop=0.0, drop_output=0.0
         ),

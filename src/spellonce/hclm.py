@@ -160,9 +160,9 @@ class HCLM(Network):
     ) -> tuple[Tensor, Tensor, State]:
         """(states, the same with dropout, LSTM state) after inputs (T, B), rows of `vectors`."""
         x = vectors[torch.from_numpy(inputs).to(vectors.device)]
-        n_layers = len(self.lm.layers)
-        hidden, lm_state = self.lm.run(x, state[:n_layers], noise)
-        return hidden.states, hidden.dropped, [*lm_state, *state[n_layers:]]
+        n_own = self.lm.n_parts
+        hidden, lm_state = self.lm.run(x, state[:n_own], noise)
+        return hidden.states, hidden.dropped, [*lm_state, *state[n_own:]]
 
     def _nats(
         self,

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from spellonce import runtime
 from spellonce.errors import ConfigError
 from spellonce.noise import Noise, check_dropout, dropout, dropout_shared
+from spellonce.recall import Recall
 from spellonce.softmax import LexemeTable
 
 LSTMState = tuple[Tensor, Tensor]
@@ -54,6 +55,10 @@ class LexemeLMConfig:
     """Whether the softmax uses the embeddings; if not, the last layer is as wide as the others."""
     projected: bool = False
     """The last layer is as wide as the others, and a matrix makes it as wide as the embeddings."""
+    reach: int = 0
+    """Words before that an attention head looks back at (`recall`); 0: there is none."""
+    n_keys: int = 64
+    """Width of its keys."""
     cuts: tuple[int, ...] = ()
     """Lexeme ids at which the softmax is split by frequency; none is the exact full softmax."""
     tail_size: int = 0
@@ -62,7 +67,7 @@ class LexemeLMConfig:
     """Start the softmax from the training frequencies instead of from the uniform distribution."""
 
     def __post_init__(self) -> None:
-        for name in ("n_embed", "n_hidden", "n_layers"):
+        for name in ("n_embed", "n_hidden", "n_layers", "n_keys"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"lm.{name} must be at least 1, got {getattr(self, name)}")
         for name in ("drop_embed", "drop_input", "drop_hidden", "drop_output", "drop_recurrent"):
@@ -71,6 +76,10 @@ class LexemeLMConfig:
             raise ConfigError(f"lm.cuts must be 2 or more (UNK and EOS stay in front): {self.cuts}")
         if self.projected and not self.tied:
             raise ConfigError("lm.projected is for a softmax that uses the embeddings: lm.tied=yes")
+        if self.reach < 0:
+            raise ConfigError(f"lm.reach must not be negative, got {self.reach}")
+        if self.reach and not self.tied:
+            raise ConfigError("lm.reach is for a softmax that uses the embeddings: lm.tied=yes")
         if self.tail_size < 0 or (self.tail_size and not self.cuts):
             raise ConfigError("lm.tail_size is a number of lexemes, and goes with lm.cuts")
 
@@ -190,6 +199,7 @@ class LSTMStack(nn.Module):
         widths = [n_input, *[config.n_hidden] * (config.n_layers - 1), n_last]
         self.layers = nn.ModuleList(LSTMLayer(a, b) for a, b in pairwise(widths))
         self.projection = nn.Linear(n_last, self.n_output) if config.projected else None
+        self.recall = Recall(config.reach, config.n_keys, self.n_output) if config.reach else None
 
     def initialise_layers(self, generator: torch.Generator) -> None:
         """Seeded weights."""
@@ -200,23 +210,35 @@ class LSTMStack(nn.Module):
             with torch.no_grad():
                 self.projection.weight.uniform_(-bound, bound, generator=generator)
                 self.projection.bias.zero_()
+        if self.recall is not None:
+            self.recall.initialise(generator)
+
+    @property
+    def n_parts(self) -> int:
+        """Of its state."""
+        return len(self.layers) + (self.recall is not None)
 
     def zero_state(self, n_rails: int) -> State:
-        """The state before anything was read."""
-        return [cast(LSTMLayer, layer).zero_state(n_rails) for layer in self.layers]
+        """The state before anything was read. Dimension 1 of all of it is that of the rails."""
+        layers: State = [cast(LSTMLayer, layer).zero_state(n_rails) for layer in self.layers]
+        return layers if self.recall is None else [*layers, self.recall.zero_state(n_rails)]
 
     def run(self, x: Tensor, state: State, noise: Noise | None = None) -> tuple[Hidden, State]:
         """Reads vectors (T, B, D)."""
         c = self.config
-        x = dropout(x, c.drop_input, noise, "input")
+        read, x = x, dropout(x, c.drop_input, noise, "input")
         new_state: State = []
-        for i, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True)):
+        n_layers = len(self.layers)
+        for i, (layer, layer_state) in enumerate(zip(self.layers, state[:n_layers], strict=True)):
             if i > 0:
                 x = dropout(x, c.drop_hidden, noise, f"hidden {i}")
             x, layer_state = layer(x, layer_state, c.drop_recurrent, noise, f"recurrent {i}")
             new_state.append(layer_state)
         if self.projection is not None:
             x = self.projection(x).to(self.projection.weight.dtype)
+        if self.recall is not None:
+            x, seen = self.recall(read, x, state[n_layers])
+            new_state.append(seen)
         return Hidden(x, dropout(x, c.drop_output, noise, "output")), new_state
 
 

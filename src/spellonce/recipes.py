@@ -340,7 +340,7 @@ def cpu(means: Means) -> Recipe:
             small.lm,
             n_embed=16 * round(20 * growth), n_hidden=32 * round(16 * growth),
             drop_embed=drop / 6, drop_input=drop, drop_hidden=drop, drop_output=drop,
-            drop_recurrent=max(drop - 0.1, 0.0), cuts=(2_500, 7_500, 15_000, 30_000),
+            drop_recurrent=max(drop - 0.1, 0.0), reach=200, cuts=(2_500, 7_500, 15_000, 30_000),
         ),
         speller=replace(small.speller, drop=drop / 2, drop_vector=max(drop, 0.2)),
         ngrams=replace(small.ngrams, embeddings=True),

@@ -204,8 +204,7 @@ class Vectors:
         if not len(place.following):
             return nats
         x = torch.cat([e[None], place.inputs[:-1]])[:, None]  # (T, 1, D)
-        n_layers = len(lm.layers)
-        hidden, _ = lm.run(x, place.state[:n_layers])
+        hidden, _ = lm.run(x, place.state[: lm.n_parts])
         return nats + table.nats(hidden.states[:, 0], place.following)[0]
 
     def following_nats(self, context: str, words: Sequence[str], *, steps: int = 30) -> Floats:
@@ -224,7 +223,7 @@ class Vectors:
         rest = place.inputs[:-1, None].expand(-1, len(words), -1)
         x = torch.cat([rows[None], rest])  # (T, N, D)
         state = [tuple(t.expand(-1, len(words), -1).contiguous() for t in part)
-                 for part in place.state[: len(lm.layers)]]  # fmt: skip
+                 for part in place.state[: lm.n_parts]]  # fmt: skip
         with torch.no_grad():
             hidden, _ = lm.run(x, state)
             targets = place.following.repeat_interleave(len(words))

@@ -1,0 +1,97 @@
+"""Looking back: what came when the lexeme LM was in a state like this one?
+
+One attention head over the last words. The key of a word is made from the state that predicted it,
+its value is the vector that was read of it, and what is found is added to the hidden state:
+
+    h′ = h + W · Σ_j a_j · e(w_j),   a ∝ exp(sharpness · cos(q(h), k(h_{j−1}))) or exp(none)
+
+Embeddings are tied to the softmax, so to look at a word is to make it likelier, and there is little
+to learn before that pays: W begins as half the identity, and q and k as the same map. It is a part
+of the network, trained with it: no weight changes while a text is scored, and no word further back
+than `reach` is known. (The cache of `cache`, which is about what was read at test time and holds
+spellings, is another thing.)
+
+    T window, B rails, M reach, K keys, D embedding
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+_SHARPNESS = 24.0
+_NONE = 2.0
+_STEPS = 256
+"""Steps that look back at a time: what makes the memory of a long text small."""
+
+
+class Recall(nn.Module):
+    """The attention head."""
+
+    def __init__(self, reach: int, n_keys: int, n_embed: int) -> None:
+        super().__init__()
+        self.reach, self.n_keys = reach, n_keys
+        self.query = nn.Linear(n_embed, n_keys, bias=False)
+        self.key = nn.Linear(n_embed, n_keys, bias=False)
+        self.out = nn.Linear(n_embed, n_embed, bias=False)
+        self.sharpness = nn.Parameter(torch.empty(()))
+        """In units of what it begins with, so that it is of the size of other weights."""
+        self.none = nn.Parameter(torch.empty(()))
+        """The logit of looking at no word."""
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Seeded weights; states that are alike find each other from the beginning."""
+        n_embed = self.out.in_features
+        with torch.no_grad():
+            self.query.weight.normal_(0, n_embed**-0.5, generator=generator)
+            self.key.weight.copy_(self.query.weight)
+            self.out.weight.copy_(0.5 * torch.eye(n_embed))
+            self.sharpness.fill_(1.0)
+            self.none.fill_(_NONE)
+
+    def zero_state(self, n_rails: int) -> tuple[Tensor, ...]:
+        """Keys and values of the last M words, which of them there are, and the next one's key."""
+        new = self.out.weight.new_zeros
+        keys, values = (new(self.reach, n_rails, n) for n in (self.n_keys, self.out.in_features))
+        there = new(self.reach, n_rails, 1, dtype=torch.bool)
+        return keys, values, there, new(1, n_rails, self.n_keys)
+
+    def forward(
+        self, read: Tensor, hidden: Tensor, state: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Adds to states (T, B, D) what is found in words (T, B, D), read on the way, and before.
+
+        The state at t has read words up to t, and may look at the last M of them.
+        """
+        old_keys, old_values, old_there, next_key = state
+        queries, own = (_unit(map_(hidden)) for map_ in (self.query, self.key))
+        keys = torch.cat([old_keys, next_key, own[:-1]])  # (M + T, B, K)
+        values = torch.cat([old_values, read])
+        there = torch.cat([old_there, old_there.new_ones(*read.shape[:2], 1)])
+        found = []
+        for start in range(0, len(hidden), _STEPS):
+            stop = min(start + _STEPS, len(hidden))
+            near = slice(start, self.reach + stop)
+            found.append(self._look(queries[start:stop], keys[near], values[near], there[near]))
+        hidden = hidden + self.out(torch.cat(found)).to(hidden.dtype)
+        return hidden, (
+            keys[len(read) :], values[len(read) :], there[len(read) :], own[-1:]
+        )  # fmt: skip
+
+    def _look(self, queries: Tensor, keys: Tensor, values: Tensor, there: Tensor) -> Tensor:
+        """(T, B, K), (M + T, B, K), (M + T, B, D), (M + T, B, 1) → (T, B, D)"""
+        alike = queries.transpose(0, 1) @ keys.permute(1, 2, 0)  # (B, T, M + T)
+        logits = _SHARPNESS * self.sharpness * alike.to(queries.dtype)
+        at = torch.arange(len(keys), device=keys.device)
+        ago = at[self.reach :, None] - at  # (T, M + T)
+        in_reach = (ago >= 0) & (ago < self.reach) & there.permute(1, 2, 0)  # (B, T, M + T)
+        logits = logits.masked_fill(~in_reach, float("-inf"))
+        none = self.none.expand(*logits.shape[:2], 1)
+        weights = torch.softmax(torch.cat([none, logits], 2), 2)[:, :, 1:]
+        return (weights @ values.transpose(0, 1)).transpose(0, 1)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Vectors of length 1, in whatever precision they came."""
+    return functional.normalize(x.float() if x.dtype == torch.bfloat16 else x, dim=-1)
