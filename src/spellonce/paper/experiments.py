@@ -2,8 +2,8 @@
 
 An experiment is a list of trainings (`Job`) and a report on what came of them. Runs stand in
 `OUT/runs/NAME`, so whatever was interrupted goes on where it stopped, and the report is written
-anew after each of them. What came of a run is kept in `OUT/outcomes/NAME.json`, too: where that
-stands and the run is gone, it is not trained again (unless the report must look into it).
+anew after each of them. What came of a run, and what an experiment saw when it looked into it, is
+kept in `OUT/outcomes`, too: where that stands and the run is gone, it is not trained again.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class Experiment:
 
     name: str
     jobs: tuple[Job, ...]
-    report: Callable[[Sequence[Outcome], Sequence[Path], float | None], Report]
-    """What is written, from outcomes, the folders of finished runs, and the seconds of each."""
-    looks_into_runs: bool = False
-    """Whether that needs the runs themselves, and not their figures alone."""
+    report: Callable[[Sequence[Outcome], float | None], Report]
+    """What is written, from outcomes and the seconds of each."""
+    look: Callable[[Path], dict[str, Any]] | None = None
+    """What else is to be found out about a finished run, as JSON has it: `Outcome.seen`."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ _HEEDED = {
     "samples": ("--vocabulary",),
     "asides": ("--systems",),
     "minutes": ("--systems", "--minutes"),
-    "adaptive": ("--systems", "--each", "--steps"),
+    "adaptive": ("--systems", "--minutes", "--each", "--steps"),
     "types-tokens": ("--budget",),
 }
 """Options that an experiment heeds, beside the length of trainings."""
@@ -161,7 +161,7 @@ def table1(wish: Wish) -> Experiment:
         if system in SEEDED
     ]
     return Experiment(
-        "table1", tuple(jobs), lambda found, _, each: reports.table1(found, wish.command, each)
+        "table1", tuple(jobs), lambda found, each: reports.table1(found, wish.command, each)
     )
 
 
@@ -176,7 +176,7 @@ def vocabulary(wish: Wish) -> Experiment:
     return Experiment(
         "vocabulary",
         tuple(jobs),
-        lambda found, _, each: reports.vocabulary(found, wish.command, each),
+        lambda found, each: reports.vocabulary(found, wish.command, each),
     )
 
 
@@ -195,7 +195,7 @@ def mwc(wish: Wish) -> Experiment:
         for system in wish.systems or ("full", "pure-bpe")
     ]
     return Experiment(
-        "mwc", tuple(jobs), lambda found, _, each: reports.languages(found, wish.command, each)
+        "mwc", tuple(jobs), lambda found, each: reports.languages(found, wish.command, each)
     )
 
 
@@ -217,37 +217,34 @@ def samples(wish: Wish) -> Experiment:
     dataset = wish.datasets[0] if wish.datasets else "wikitext-2"
     sizes = wish.sizes or SIZES[wish.size][1::2]
     jobs = tuple(Job(f"full-{n}", "full", dataset, (f"vocab_size={n}",)) for n in sizes)
-    return Experiment(
-        "samples", jobs, lambda _, runs, __: _samples_report(runs, wish.command), True
-    )
+
+    def report(found: Sequence[Outcome], _: float | None) -> Report:
+        texts = [text for outcome in found for text in outcome.seen["texts"]]
+        return reports.samples(found[-1].seen["draws"] if found else [], texts, wish.command)
+
+    return Experiment("samples", jobs, report, _samples)
 
 
-def _samples_report(runs: Sequence[Path], command: str) -> Report:
-    draws: list[tuple[str, list[str]]] = []
-    texts: list[dict[str, Any]] = []
-    for run in runs:
-        model = load(run)
-        lexicon = model.lexicon
-        texts += [
-            {
-                "vocabulary": lexicon.n_lexemes - N_SPECIAL + 1,
-                "temperature": temperature,
-                "pieces": [
-                    (piece.text, piece.is_novel)
-                    for piece in model.sample(120, temperature=temperature, seed=1).pieces
-                ],
-            }
-            for temperature in TEMPERATURES
-        ]
-        if run == runs[-1]:
-            words = lexicon.types[N_SPECIAL : lexicon.n_lexemes]
-            good = [word for word in words if word.isalpha() and len(word) > 4]
-            chosen = [w for w, _ in published.SPELLER_SAMPLES if w in set(words)]
-            chosen += good[200 :: max(len(good) // 12, 1)][: 12 - len(chosen)]
-            draws = [
-                (w, model.spell(w, n=4, seed=i, novel_only=True)) for i, w in enumerate(chosen)
-            ]
-    return reports.samples(draws, texts, command)
+def _samples(run: Path) -> dict[str, Any]:
+    model = load(run)
+    lexicon = model.lexicon
+    texts = [
+        {
+            "vocabulary": lexicon.n_lexemes - N_SPECIAL + 1,
+            "temperature": temperature,
+            "pieces": [
+                (piece.text, piece.is_novel)
+                for piece in model.sample(120, temperature=temperature, seed=1).pieces
+            ],
+        }
+        for temperature in TEMPERATURES
+    ]
+    words = lexicon.types[N_SPECIAL : lexicon.n_lexemes]
+    good = [word for word in words if word.isalpha() and len(word) > 4]
+    chosen = [w for w, _ in published.SPELLER_SAMPLES if w in set(words)]
+    chosen += good[200 :: max(len(good) // 12, 1)][: 12 - len(chosen)]
+    draws = [(w, model.spell(w, n=4, seed=i, novel_only=True)) for i, w in enumerate(chosen)]
+    return {"texts": texts, "draws": draws}
 
 
 def asides(wish: Wish) -> Experiment:
@@ -272,14 +269,16 @@ def asides(wish: Wish) -> Experiment:
     if not jobs:
         raise ConfigError(f"no aside is about {' or '.join(wish.systems)}")
 
-    def report(found: Sequence[Outcome], runs: Sequence[Path], each: float | None) -> Report:
-        gains = {run.name: _segmentations(run) for run in runs if run.name == "pure-bpe"}
+    def report(found: Sequence[Outcome], each: float | None) -> Report:
+        gains = {outcome.name: outcome.seen for outcome in found if outcome.seen}
         return reports.asides(found, gains, wish.command, each)
 
-    return Experiment("asides", tuple(jobs), report, looks_into_runs=True)
+    return Experiment("asides", tuple(jobs), report, _segmentations)
 
 
 def _segmentations(run: Path) -> dict[str, Any]:
+    if run.name != "pure-bpe":
+        return {}
     model = load(run)
     return model.segmentations(model.split_lines("valid"))
 
@@ -293,7 +292,7 @@ def minutes(wish: Wish) -> Experiment:
         for system in wish.systems or ("cpu", *(COMPARED if time <= COMPARED_TO else ()))
     ]
     return Experiment(
-        "minutes", tuple(jobs), lambda found, _, __: reports.minutes(found, wish.command)
+        "minutes", tuple(jobs), lambda found, _: reports.minutes(found, wish.command)
     )
 
 
@@ -303,22 +302,33 @@ def adaptive(wish: Wish) -> Experiment:
     for system in wish.systems:
         if SYSTEMS[recipes.get(system).system].sized_by != "vocab_size":
             raise ConfigError(f"{system} cannot learn while it reads: leave it out")
+    if wish.minutes and (wish.each or wish.steps):
+        raise ConfigError("give one of --minutes, --each and --steps")
     jobs = [
         Job(f"{system}-{dataset}", system, dataset)
+        if time is None
+        # The names of `minutes`, where it is about one data set: the same folder does for both.
+        else Job(
+            f"{system}-{f'{dataset}-' if len(datasets) > 1 else ''}{time:g}m", system, dataset,
+            length=Length(budget=60 * time),
+        )
         for dataset in datasets
+        for time in wish.minutes or (None,)
         for system in wish.systems or ("cpu",)
-    ]
-
-    def report(found: Sequence[Outcome], runs: Sequence[Path], each: float | None) -> Report:
-        return reports.adaptive(found, [_adapted(run) for run in runs], wish.command, each)
-
-    return Experiment("adaptive", tuple(jobs), report, looks_into_runs=True)
+    ]  # fmt: skip
+    return Experiment(
+        "adaptive",
+        tuple(jobs),
+        lambda found, each: reports.adaptive(found, wish.command, each),
+        _adapted,
+    )
 
 
 def _adapted(run: Path) -> dict[str, Any]:
     """A run in each mode; it is tuned if it was not yet.
 
-    Dynamic evaluation is slow, and scores the test split alone; `tune` has tried it on dev.
+    Dynamic evaluation is slow, and scores the test split alone, with the cache; `tune` has tried it
+    on dev.
     """
     folder = RunFolder(run)
     if not (folder / "adaptive.json").is_file():
@@ -327,7 +337,7 @@ def _adapted(run: Path) -> dict[str, Any]:
     modes = {"static": None, "cache": Learning(cache=True)}
     tuned = folder.read_json("adaptive.json")
     if tuned["dynamic"] is not None:
-        modes |= {"dynamic": Learning(dynamic=True), "cache+dynamic": Learning(True, True)}
+        modes["cache+dynamic"] = Learning(cache=True, dynamic=True)
     return {
         "modes": {
             mode: {
@@ -345,7 +355,7 @@ def types_tokens(wish: Wish) -> Experiment:
     """Character n-grams counted over tokens and over types (paper, footnote)."""
     dataset = wish.datasets[0] if wish.datasets else "wikitext-2"
 
-    def report(_: Sequence[Outcome], __: Sequence[Path], ___: float | None) -> Report:
+    def report(_: Sequence[Outcome], __: float | None) -> Report:
         found = corpus.find_dataset(dataset)
         words = ngram_ranks.count_words(found.split("train").lines(), found.format)
         ranks = [ngram_ranks.rank_ngrams(dataset, words, n) for n in (2, 3)]
@@ -421,14 +431,13 @@ def reproduce(
                 threads, lengths[job.name],
             )  # fmt: skip
         asked[job.name] = _asked(job, made[job.name], lengths[job.name], datasets[job.dataset])
-        if run.started or experiment.looks_into_runs:
+        if run.started:
             continue
-        if (found := kept(asked[job.name], _kept_at(out, job))) is not None:
+        if (found := kept(asked[job.name], _kept_at(out, experiment, job))) is not None:
             earlier[job.name] = found
     told(_division([lengths[job.name] for job in experiment.jobs if job.name not in earlier]))
     each = length.budget if length else None
     outcomes: list[Outcome] = []
-    runs: list[Path] = []
     failed: list[str] = []
     for number, job in enumerate(experiment.jobs, 1):
         folder = out / "runs" / job.name
@@ -453,8 +462,10 @@ def reproduce(
             continue
         reporter.status(f"scoring the test split with {job.name}")
         outcomes.append(_outcome(job, made[job.name], folder, result, device or "cpu"))
-        keep(outcomes[-1], asked[job.name], _kept_at(out, job))
-        runs.append(folder)
+        if experiment.look is not None:
+            reporter.status(f"looking into {job.name}")
+            outcomes[-1] = replace(outcomes[-1], seen=experiment.look(folder))
+        keep(outcomes[-1], asked[job.name], _kept_at(out, experiment, job))
         told(
             f"{number} of {len(experiment.jobs)}: {job.name}, "
             + ", ".join(
@@ -463,13 +474,13 @@ def reproduce(
                 if figures
             )
         )
-        experiment.report(outcomes, runs, each).write(out)
+        experiment.report(outcomes, each).write(out)
     if failed:
         raise RunError(
             f"{' and '.join(failed)} could not be trained, see above; "
             f"the report in {out} is about the others"
         )
-    return experiment.report(outcomes, runs, each).write(out)
+    return experiment.report(outcomes, each).write(out)
 
 
 def _asked(job: Job, recipe: Recipe, length: Length | None, data: corpus.Dataset) -> dict[str, Any]:
@@ -484,8 +495,9 @@ def _asked(job: Job, recipe: Recipe, length: Length | None, data: corpus.Dataset
     }
 
 
-def _kept_at(out: Path, job: Job) -> Path:
-    return out / "outcomes" / f"{job.name}.json"
+def _kept_at(out: Path, experiment: Experiment, job: Job) -> Path:
+    seen = f"-{experiment.name}" if experiment.look is not None else ""
+    return out / "outcomes" / f"{job.name}{seen}.json"
 
 
 def _outcome(

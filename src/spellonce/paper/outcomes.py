@@ -10,7 +10,7 @@ import itertools
 import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -55,6 +55,8 @@ class Outcome:
     """The same on the test split."""
     budget: float | None = None
     """Seconds that the training was given, if it was given seconds."""
+    seen: dict[str, Any] = field(default_factory=dict)
+    """What else its experiment has found out about it."""
 
     def figure(self, split: Split, key: str) -> float | None:
         """A figure of a split: a key of `eval`, or `bin 0`, `bin 1`, `bin 100` for a bin's bpc."""

@@ -1,4 +1,7 @@
-"""What learning while reading is worth: not in the paper, which names it as a weakness."""
+"""What learning while reading is worth: not in the paper, which names it as a weakness.
+
+`Outcome.seen` has `modes`: name of a mode → split → the JSON of `eval`; `tried`: what `tune` tried.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,12 @@ from spellonce.plots import BLUE, FAINT, GREEN, ORANGE, VERMILLION
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Adapted = Mapping[str, Any]
-"""`modes`: name of a mode → split → the JSON of `eval`; `tried`: what `tune` tried."""
 _COLORS = {"static": VERMILLION, "cache": BLUE, "dynamic": ORANGE, "cache+dynamic": GREEN}
 
 
-def adaptive(
-    outcomes: Sequence[Outcome], adapted: Sequence[Adapted], command: str, budget: float | None
-) -> Report:
+def adaptive(outcomes: Sequence[Outcome], command: str, budget: float | None) -> Report:
     """Each run in each mode."""
-    rows = [
-        row
-        for outcome, found in zip(outcomes, adapted, strict=True)
-        for row in _rows(outcome, found["modes"])
-    ]
+    rows = [row for outcome in outcomes for row in _rows(outcome, outcome.seen["modes"])]
     head = ["run", "mode", "dev", "test", "gain (test)", "never seen (test)", "its gain",
             "tokens/s"]  # fmt: skip
     cells = [
@@ -50,7 +45,8 @@ def adaptive(
         table(head, cells, words=2) if rows else f"{NOT_YET.capitalize()}.",
     ]
     figures = {}
-    for outcome, found in zip(outcomes, adapted, strict=True):
+    for outcome in outcomes:
+        found = outcome.seen
         name = f"adaptive-{outcome.name}"
         curves = _curves(found["modes"])
         if curves:
