@@ -291,9 +291,7 @@ def minutes(wish: Wish) -> Experiment:
         for time in wish.minutes or MINUTES
         for system in wish.systems or ("cpu", *(COMPARED if time <= COMPARED_TO else ()))
     ]
-    return Experiment(
-        "minutes", tuple(jobs), lambda found, _: reports.minutes(found, wish.command)
-    )
+    return Experiment("minutes", tuple(jobs), lambda found, _: reports.minutes(found, wish.command))
 
 
 def adaptive(wish: Wish) -> Experiment:
