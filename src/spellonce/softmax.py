@@ -21,6 +21,8 @@ from torch import Tensor, nn
 
 _BLOCK = 1 << 22
 """Logits held at a time: what makes the memory of a large softmax small."""
+_ROWS, _MOST = 256, 1 << 24
+"""But as many rows as products need to be fast, up to so many logits."""
 
 
 class _SumOfNats(torch.autograd.Function):
@@ -80,7 +82,7 @@ def _blockwise(
     n, v = len(hidden), len(weight)
     low = _precision(hidden)
     exact = torch.promote_types(hidden.dtype, weight.dtype)
-    rows = max(1, min(n, _BLOCK // v))
+    rows = max(1, min(n, max(_BLOCK // v, min(_ROWS, _MOST // v))))
     nats = hidden.new_empty(n, dtype=exact)
     buffer = hidden.new_empty(rows, v, dtype=low)
     w, b = weight.to(low), bias.to(low)
