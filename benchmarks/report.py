@@ -105,6 +105,7 @@ def _figure(found: Found) -> Figure:
 
 def _columns(panel: Axes, values: Mapping[str, float], title: str) -> None:
     panel.set_title(title, fontweight="bold")
+    panel.set_visible(bool(values))  # what was not measured has no picture
     names = list(values)
     panel.barh(names, [values[name] for name in names], color=BLUE, height=0.6)
     for place, name in enumerate(names):
@@ -119,6 +120,7 @@ def _columns(panel: Axes, values: Mapping[str, float], title: str) -> None:
 
 def _vocabulary(panel: Axes, values: Mapping[str, float]) -> None:
     panel.set_title("A training token, µs, by lexemes", fontweight="bold")
+    panel.set_visible(bool(values))
     for kind, color in (("split", BLUE), ("exact", ORANGE)):
         points = sorted(
             (int(name.split()[1]), value) for name, value in values.items() if name.startswith(kind)
@@ -126,6 +128,9 @@ def _vocabulary(panel: Axes, values: Mapping[str, float]) -> None:
         if points:
             panel.plot(*zip(*points, strict=True), "o-", color=color, label=f"{kind} softmax")
     panel.set_xscale("log")
+    sizes = sorted({int(name.split()[1]) for name in values})
+    panel.set_xticks(sizes, [number(size, 0) for size in sizes])
+    panel.set_xticks([], minor=True)
     panel.set_ylim(bottom=0)
     panel.grid(axis="y", color=FAINT, linewidth=0.6)
     panel.tick_params(length=0)
