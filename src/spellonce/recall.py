@@ -93,5 +93,5 @@ class Recall(nn.Module):
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Vectors of length 1, in whatever precision they came."""
+    """Vectors of length 1; what comes in bfloat16 is float32 from here on."""
     return functional.normalize(x.float() if x.dtype == torch.bfloat16 else x, dim=-1)

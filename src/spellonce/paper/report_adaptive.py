@@ -14,12 +14,12 @@ from spellonce.paper.markdown import NOT_YET, escape, number, plural, table
 from spellonce.paper.outcomes import Outcome, Report, Row
 from spellonce.paper.report_figures import names_beside, note
 from spellonce.paper.report_text import NAMES, about, join
-from spellonce.plots import BLUE, FAINT, GREEN, ORANGE, VERMILLION
+from spellonce.plots import BLUE, FAINT, GREEN, VERMILLION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_COLORS = {"static": VERMILLION, "cache": BLUE, "dynamic": ORANGE, "cache+dynamic": GREEN}
+_COLORS = {"static": VERMILLION, "cache": BLUE, "cache+dynamic": GREEN}
 
 
 def adaptive(outcomes: Sequence[Outcome], command: str, budget: float | None) -> Report:
