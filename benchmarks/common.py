@@ -57,13 +57,15 @@ def in_own_process(script: str, *arguments: str) -> dict[str, Any]:
 
 
 def made_up_lexicon(n_lexemes: int, n_novel: int, seed: int = 0) -> Lexicon:
-    """Random words of about the lengths of real ones, with counts by Zipf's law."""
+    """Random words of about the lengths of real ones; words and letters follow Zipf's law."""
     rng = np.random.default_rng(seed)
     letters = [chr(c) for c in range(0x61, 0x61 + 145)]
+    shares = 1 / np.arange(1, len(letters) + 1)
+    shares /= shares.sum()
     words: dict[str, None] = {}
     while len(words) < n_lexemes + n_novel:
         lengths = 3 + rng.poisson(5, 1 << 16)
-        symbols = rng.integers(0, len(letters), (len(lengths), int(lengths.max())))
+        symbols = rng.choice(len(letters), (len(lengths), int(lengths.max())), p=shares)
         for row, n in zip(symbols, lengths.tolist(), strict=True):
             words.setdefault("".join([letters[i] for i in row[:n].tolist()]))
     types = ("", "\n", *list(words)[: n_lexemes + n_novel])

@@ -442,6 +442,7 @@ def load(run: str | Path | None = None, *, device: str = "cpu") -> Model:
     Without a name: the model that comes with the package.
     """
     chosen = runtime.prepare(device)
+    runtime.give_memory_back()
     folder = RunFolder(find_run(run))
     config = folder.read_config()
     tensors = folder.read_model()

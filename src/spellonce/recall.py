@@ -64,32 +64,56 @@ class Recall(nn.Module):
 
         The state at t has read words up to t, and may look at the last M of them.
         """
-        old_keys, old_values, old_there, next_key = state
+        keys, values, there, next_key = state
         queries, own = (_unit(map_(hidden)) for map_ in (self.query, self.key))
-        keys = torch.cat([old_keys, next_key, own[:-1]])  # (M + T, B, K)
-        values = torch.cat([old_values, read])
-        there = torch.cat([old_there, old_there.new_ones(*read.shape[:2], 1)])
-        found = []
-        for start in range(0, len(hidden), _STEPS):
-            stop = min(start + _STEPS, len(hidden))
-            near = slice(start, self.reach + stop)
-            found.append(self._look(queries[start:stop], keys[near], values[near], there[near]))
+        own = torch.cat([next_key, own])  # (1 + T, B, K)
+        n, found = len(hidden), []
+        for start in range(0, n, _STEPS):
+            stop = min(start + _STEPS, n)
+            first = max(0, start - self.reach)
+            before = keys[start:], values[start:], there[start:]
+            here = own[first:stop], read[first:stop]
+            found.append(self._look(queries[start:stop], before, here))
         hidden = hidden + self.out(torch.cat(found)).to(hidden.dtype)
+        first = max(0, n - self.reach)
         return hidden, (
-            keys[len(read) :], values[len(read) :], there[len(read) :], own[-1:]
-        )  # fmt: skip
+            torch.cat([keys[n:], own[first:n]]),
+            torch.cat([values[n:], read[first:]]),
+            torch.cat([there[n:], there.new_ones(n - first, *there.shape[1:])]),
+            own[n:].clone(),
+        )
 
-    def _look(self, queries: Tensor, keys: Tensor, values: Tensor, there: Tensor) -> Tensor:
-        """(T, B, K), (M + T, B, K), (M + T, B, D), (M + T, B, 1) → (T, B, D)"""
-        alike = queries.transpose(0, 1) @ keys.permute(1, 2, 0)  # (B, T, M + T)
-        logits = _SHARPNESS * self.sharpness * alike.to(queries.dtype)
-        at = torch.arange(len(keys), device=keys.device)
-        ago = at[self.reach :, None] - at  # (T, M + T)
-        in_reach = (ago >= 0) & (ago < self.reach) & there.permute(1, 2, 0)  # (B, T, M + T)
-        logits = logits.masked_fill(~in_reach, float("-inf"))
-        none = self.none.expand(*logits.shape[:2], 1)
-        weights = torch.softmax(torch.cat([none, logits], 2), 2)[:, :, 1:]
-        return (weights @ values.transpose(0, 1)).transpose(0, 1)
+    def _look(
+        self,
+        queries: Tensor,
+        before: tuple[Tensor, Tensor, Tensor],
+        here: tuple[Tensor, Tensor],
+    ) -> Tensor:
+        """Looks at words from before the first query, and on the way to the last.  → (T, B, D)
+
+        Queries are (T, B, K), keys (N, B, K), values (N, B, D), there (N, B, 1). The two parts are
+        never put together: that would be a copy of all that is remembered.
+        """
+        (old_keys, old_values, there), (own, read) = before, here
+        step = torch.arange(len(queries), device=queries.device)[:, None]  # (T, 1)
+        # Of the words from before, the first t + 1 are out of reach of the query at t.
+        left = torch.arange(len(old_keys), device=queries.device) > step  # (T, N)
+        ago = step + (len(own) - len(queries)) - torch.arange(len(own), device=queries.device)
+        logits = [
+            self.none.expand(queries.shape[1], len(queries), 1),
+            self._alike(queries, old_keys, left & there.permute(1, 2, 0)),
+            self._alike(queries, own, (ago >= 0) & (ago < self.reach)),
+        ]
+        weights = torch.softmax(torch.cat(logits, 2), 2)
+        _, old, new = torch.split(weights, [x.shape[2] for x in logits], 2)
+        found = old @ old_values.transpose(0, 1) + new @ read.transpose(0, 1)  # (B, T, D)
+        return found.transpose(0, 1)
+
+    def _alike(self, queries: Tensor, keys: Tensor, in_reach: Tensor) -> Tensor:
+        """The logits of words: (T, B, K), (N, B, K) → (B, T, N)"""
+        alike = (queries.transpose(0, 1) @ keys.permute(1, 2, 0)).to(queries.dtype)
+        logits = _SHARPNESS * self.sharpness * alike
+        return logits.masked_fill(~in_reach, float("-inf"))
 
 
 def _unit(x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import sys
@@ -13,6 +14,9 @@ import numpy as np
 import torch
 
 from spellonce.errors import ConfigError
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Options of mallopt(3)."""
 
 
 def prepare(device: str = "cpu", threads: int | None = None) -> torch.device:
@@ -35,6 +39,23 @@ def prepare(device: str = "cpu", threads: int | None = None) -> torch.device:
     except Exception as error:  # each kind of device has its own way to say that it is not there
         raise ConfigError(f"device {device!r} cannot be used here: try --device cpu") from error
     return chosen
+
+
+def give_memory_back() -> None:
+    """Has memory that is freed go back to the system: for scoring, which needs little at a time.
+
+    The C library of most Linux systems otherwise comes to keep up to 64 MB of it for itself, and to
+    put large blocks between small ones. (Training allocates the same large blocks at every step,
+    and is faster when they are kept.)
+    """
+    if sys.platform != "linux":
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return
+    for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
+        mallopt(option, 1 << 17)  # what they are at first: given by hand, they stay
 
 
 def has_bfloat16(device: str) -> bool:

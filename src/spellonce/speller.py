@@ -31,6 +31,8 @@ STEP_WINDOW = 512
 """Steps of a long spelling read at a time when no gradient is wanted."""
 _CELLS = 1 << 16
 """Padded characters in one batch of words."""
+_CELLS_SCORED = 1 << 12
+"""The same when no gradient is wanted: more are no faster, and take more memory."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,10 @@ def padded(spellings: Spellings, rows: NDArray[np.int64]) -> tuple[Tensor, Tenso
     return torch.from_numpy(inputs), torch.from_numpy(targets.astype(np.int64))
 
 
-def buckets(lengths: NDArray[np.int64], n_smallest: int = 64) -> Iterator[NDArray[np.int64]]:
-    """Row numbers in groups of similar length, none with more than `_CELLS` padded characters.
+def buckets(
+    lengths: NDArray[np.int64], n_smallest: int = 64, most: int = _CELLS
+) -> Iterator[NDArray[np.int64]]:
+    """Row numbers in groups of similar length, none with more than `most` padded characters.
 
     >>> [b.tolist() for b in buckets(np.array([3, 90, 2, 3]), n_smallest=1)]
     [[2, 0, 3], [1]]
@@ -135,7 +139,7 @@ def buckets(lengths: NDArray[np.int64], n_smallest: int = 64) -> Iterator[NDArra
         shortest = int(rising[start])
         alike = int(np.searchsorted(rising, shortest + max(1, shortest // 8), side="right"))
         cells = np.arange(1, len(rising) - start + 1) * (rising[start:] + 1)
-        room = start + max(1, int(np.searchsorted(cells, _CELLS, side="right")))
+        room = start + max(1, int(np.searchsorted(cells, most, side="right")))
         stop = min(max(alike, start + n_smallest), room)
         yield order[start:stop]
         start = stop
@@ -145,7 +149,8 @@ def by_length(spellings: Spellings, of: Callable[[NDArray[np.int64], Tensor], Te
     """A function of groups of spellings of similar length (rows, as an array and as a tensor),
     its results put back into the order of the spellings."""
     parts, order = [], []
-    for rows in buckets(spellings.lengths()):
+    most = _CELLS if torch.is_grad_enabled() else _CELLS_SCORED
+    for rows in buckets(spellings.lengths(), most=most):
         place = torch.from_numpy(rows)
         order.append(place)
         parts.append(of(rows, place))

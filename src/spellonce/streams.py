@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from spellonce.lexicon import EOS_ID
 
 _T = TypeVar("_T", bound=np.generic)
-SIDE_BY_SIDE = 64
+SIDE_BY_SIDE = 24
 """Streams that are read at the same time."""
 MAX_WINDOW = 1000
 """No strip is longer."""

@@ -283,7 +283,7 @@ class TwoLevel(Network):
 
     @torch.no_grad()
     def score(
-        self, streams: Sequence[NDArray[np.int64]], spellings: Spellings, *, cells: int = 4000
+        self, streams: Sequence[NDArray[np.int64]], spellings: Spellings, *, cells: int = 600
     ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """(nats of p_LM, nats of p_spell) of every token of streams that follow an EOS each.
 
