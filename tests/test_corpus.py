@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spellonce import corpus, encoding, lexicon, numbering
+from spellonce import census, corpus, encoding, lexicon, numbering
 from spellonce.errors import DataError, RunError
 from spellonce.lexicon import Alphabet, Spellings
 from spellonce.text import EOS, TextFormat, training_tokens
@@ -119,6 +119,7 @@ def test_encoding_in_blocks_on_several_cores_is_encoding_at_once(
     at_once = encoding.encode(source, fmt, tmp_path / "at_once", min_char_count=3)
     monkeypatch.setattr(corpus, "BLOCK", 50)
     monkeypatch.setattr(encoding, "BLOCK", 48)
+    monkeypatch.setattr(census, "BLOCK", 48)
     assert len(list(source.blocks())) > 20
     seen: list[int] = []
     blocks = encoding.encode(
@@ -133,6 +134,64 @@ def test_encoding_in_blocks_on_several_cores_is_encoding_at_once(
         assert getattr(blocks, name) == getattr(at_once, name), name
     assert "".join(source.lines()) == path.read_text() + other.read_text()
     assert seen == sorted(seen) and seen[-1] == source.n_bytes()
+
+
+@given(
+    lines=st.lists(st.lists(st.sampled_from("abcdefghijklmn"), max_size=12), min_size=1),
+    most=st.integers(4, 12),
+    block=st.integers(1, 40),
+)
+def test_of_too_many_types_the_rare_are_dropped_within_the_bound(
+    lines: list[list[str]], most: int, block: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("census")
+    text = "a\n" + "".join(" ".join(line) + "\n" for line in lines)
+    (folder / "text").write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus, "BLOCK", block)
+        patch.setattr(census, "BLOCK", 8)
+        encoded = encoding.encode(
+            corpus.open_text(folder / "text"), SPACES, folder / "ids", min_char_count=1,
+            most_types=most,
+        )  # fmt: skip
+    truth = Counter(training_tokens(text, SPACES))
+    found = dict(zip(encoded.lexicon.types, encoded.lexicon.counts.tolist(), strict=True))
+    n_lost = found.pop("")
+    assert all(found[word] <= truth[word] <= found[word] + encoded.missed for word in found)
+    assert all(word in found for word, n in truth.items() if n > encoded.missed)
+    assert sum(found.values()) + n_lost == encoded.n_tokens == truth.total()
+    assert found[EOS] == truth[EOS]
+    assert set(encoded.lexicon.alphabet.chars) == set(text) - set(" \n")
+    ids = np.fromfile(folder / "ids", "<i4")
+    tokens = training_tokens(text, SPACES)
+    for token, type_id in zip(tokens, ids.tolist(), strict=True):
+        assert encoded.lexicon.types[type_id] in (token, "")
+    assert Counter(ids.tolist()) == Counter(
+        {i: n for i, n in enumerate(encoded.lexicon.counts.tolist()) if n}
+    )
+    assert {path.name for path in folder.iterdir()} == {"text", "ids"}
+    if len(truth) < most - 1:
+        assert encoded.missed == n_lost == 0
+
+
+def test_types_are_dropped_on_several_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "".join(f"often word{i} and word{i // 2}\n" for i in range(3000))
+    (tmp_path / "text").write_text(text)
+    monkeypatch.setattr(corpus, "BLOCK", 1000)
+    monkeypatch.setattr(encoding, "BLOCK", 1000)
+    encoded = encoding.encode(
+        corpus.open_text(tmp_path / "text"), SPACES, tmp_path / "ids", most_types=500, processes=2
+    )
+    found = dict(zip(encoded.lexicon.types, encoded.lexicon.counts.tolist(), strict=True))
+    assert (found["often"], found["and"], found[EOS]) == (3000, 3000, 3000)
+    assert encoded.missed >= 1 and 3 < len(found) < 3000 and found[""] > 0
+    tokens = training_tokens(text, SPACES)
+    ids = np.fromfile(tmp_path / "ids", "<i4").tolist()
+    assert all(
+        encoded.lexicon.types[i] in (token, "") for token, i in zip(tokens, ids, strict=True)
+    )
 
 
 @given(words=st.lists(st.text(min_size=1, max_size=5).filter(lambda w: "\n" not in w), max_size=20))

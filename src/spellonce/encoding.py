@@ -1,8 +1,8 @@
 """A training text as type ids on disk, and what was counted on the way.
 
-Block by block, so the memory needed depends on the number of types and not on the length of the
-text; a long text is read on several cores. The ids are a memory-mapped array: a corpus larger than
-memory trains.
+Block by block, so the memory needed depends on the number of types, which is bounded, and not on
+the length of the text; a long text is read on several cores. The ids are a memory-mapped array: a
+corpus larger than memory trains.
 
 No torch here.
 """
@@ -21,12 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spellonce import lexicon as lexicons
+from spellonce.census import Census
 from spellonce.corpus import BLOCK, Source
 from spellonce.errors import DataError
 from spellonce.lexicon import Lexicon
-from spellonce.numbering import Numbering, Numbers
+from spellonce.numbering import Numbering
 from spellonce.text import TextFormat
 
+MOST_TYPES = 1 << 21
+"""Of more types than these the rarest lose their spelling."""
 _WORTH_IT = 4
 """Texts of fewer blocks are done before other processes would have started."""
 
@@ -43,6 +46,8 @@ class Encoded:
     """Characters of tokens that became ◇,"""
     n_spelled: int
     """out of so many."""
+    missed: int
+    """By how much a count may be too small (see `census`); 0, but for very many types."""
     sha256: str
 
 
@@ -55,8 +60,8 @@ def _begin(fmt: TextFormat) -> None:
     _numbering = Numbering(fmt)
 
 
-def _read(block: bytes) -> tuple[int, list[str], NDArray[np.int32]]:
-    return os.getpid(), *_numbering.read(block)
+def _read(block: bytes, era: int) -> tuple[int, list[str], NDArray[np.int32]]:
+    return os.getpid(), *_numbering.read(block, era)
 
 
 def encode(
@@ -67,18 +72,19 @@ def encode(
     vocab_size: int | None = None,
     min_count: int = 1,
     min_char_count: int = 25,
+    most_types: int = MOST_TYPES,
     processes: int | None = None,
     progress: Callable[[int], None] = lambda n_bytes: None,
 ) -> Encoded:
     """Counts the types of a text and writes its type ids (int32, little-endian) to `path`.
 
     One pass over the text: raw types are numbered as they come, and renumbered by frequency in
-    the file when all counts are known. `processes`: as many as there are cores, if not said.
+    the file when all counts are known. Of more than `most_types` the rarest lose their spelling
+    (see `census`). `processes`: as many as there are cores, if not said.
     """
-    numbers = Numbers()
-    counts = np.zeros(1 << 16, dtype=np.int64)
+    census = Census(path, most_types)
     digest = hashlib.sha256()
-    n_tokens = n_chars = n_bytes = 0
+    n_chars = n_bytes = 0
     has_words = False
 
     def blocks() -> Iterator[bytes]:
@@ -95,42 +101,36 @@ def encode(
     if source.n_bytes() < _WORTH_IT * BLOCK:
         processes = 1
     with path.open("wb") as out:
-        own: dict[int, NDArray[np.int32]] = {}  # what each process calls 0, 1, 2, …
-        for process, new, ids in _numbered(blocks(), fmt, processes):
-            known = own.get(process, np.zeros(0, dtype=np.int32))
-            mine = own[process] = np.concatenate([known, numbers.of(new)])
-            if len(numbers) > len(counts):
-                counts = np.concatenate([counts, np.zeros(len(numbers), dtype=np.int64)])
-            counts[mine] += np.bincount(ids, minlength=len(mine))
-            out.write(mine[ids].astype("<i4").tobytes())
-            n_tokens += len(ids)
+        for process, new, ids in _numbered(blocks(), fmt, processes, census):
+            out.write(census.take(process, new, ids).astype("<i4").tobytes())
             progress(n_bytes)
     if not has_words:
         raise DataError(f"{source.segments[0].path} has only white space: there are no words in it")
-    raw_counts = dict(zip(numbers, counts.tolist(), strict=False))
     built = lexicons.build(
-        raw_counts, vocab_size=vocab_size, min_count=min_count, min_char_count=min_char_count
-    )
-    with path.open("r+b") as file:
-        while part := file.read(BLOCK):
-            file.seek(-len(part), os.SEEK_CUR)
-            file.write(built.type_ids[np.frombuffer(part, dtype="<i4")].astype("<i4").tobytes())
+        census.counts(), vocab_size=vocab_size, min_count=min_count,
+        min_char_count=min_char_count, more_chars=census.dropped_chars,
+    )  # fmt: skip
+    census.renumber(built.type_ids)
     return Encoded(
-        built.lexicon, n_tokens, n_chars, n_bytes, built.n_other, built.n_spelled,
-        digest.hexdigest(),
+        built.lexicon, census.n_tokens, n_chars, n_bytes, built.n_other, built.n_spelled,
+        census.missed, digest.hexdigest(),
     )  # fmt: skip
 
 
 def _numbered(
-    blocks: Iterator[bytes], fmt: TextFormat, processes: int
+    blocks: Iterator[bytes], fmt: TextFormat, processes: int, census: Census
 ) -> Iterator[tuple[int, list[str], NDArray[np.int32]]]:
     """(process, types that are new to it, the block in its numbers) of every block, in their order.
 
-    Not many of them are in memory at a time.
+    Not many of them are in memory at a time. The types are thinned out when they are too many and
+    none of the blocks is under way.
     """
     if processes < 2:
         numbering = Numbering(fmt)
-        yield from ((0, *numbering.read(block)) for block in blocks)
+        for block in blocks:
+            if census.is_full:
+                census.thin_out()
+            yield 0, *numbering.read(block, census.era)
         return
     # Not multiprocessing's own pool: its spawned processes run the caller's script again, and its
     # forked ones are not safe beside the threads of torch.
@@ -139,7 +139,11 @@ def _numbered(
     with ProcessPoolExecutor(processes, initializer=_begin, initargs=(fmt,)) as pool:
         waiting: deque[Future[tuple[int, list[str], NDArray[np.int32]]]] = deque()
         for block in blocks:
-            waiting.append(pool.submit(_read, block))
+            if census.is_full:
+                while waiting:
+                    yield waiting.popleft().result()
+                census.thin_out()
+            waiting.append(pool.submit(_read, block, census.era))
             if len(waiting) > processes + 1:
                 yield waiting.popleft().result()
         while waiting:

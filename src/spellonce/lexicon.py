@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -225,16 +226,19 @@ def build(
     vocab_size: int | None = None,
     min_count: int = 1,
     min_char_count: int = 25,
+    more_chars: Mapping[str, int] | None = None,
 ) -> Build:
     """Makes a lexicon from the counts of raw types (`EOS` and `UNSPELLED` among them).
 
     `vocab_size` counts EOS but not UNK; None takes all types that were seen `min_count` times.
+    `more_chars` are characters of words that are not among the types, with their counts.
 
     >>> lexicon = build({"a": 3, "b": 1, "\\n": 2}, vocab_size=2, min_char_count=1).lexicon
     >>> lexicon.types, lexicon.n_lexemes
     (('', '\\n', 'a', 'b'), 3)
     """
-    char_counts = _count_characters(raw_counts)
+    char_counts = Counter(count_characters(raw_counts))
+    char_counts.update(more_chars or {})
     frequent = [c for c, n in char_counts.items() if n >= min_char_count and c != OTHER]
     alphabet = Alphabet(sorted(frequent, key=lambda c: (-char_counts[c], c)))
     kept = sum(char_counts[c] for c in alphabet.chars)
@@ -262,10 +266,10 @@ def build(
     return Build(lexicon, type_ids, n_spelled - kept, n_spelled)
 
 
-def _count_characters(counts: Mapping[str, int]) -> dict[str, int]:
+def count_characters(counts: Mapping[str, int]) -> dict[str, int]:
     """How often each character occurs, all words but EOS together.
 
-    >>> _count_characters({"ab": 3, "b": 2, EOS: 9})
+    >>> count_characters({"ab": 3, "b": 2, EOS: 9})
     {'a': 3, 'b': 5}
     """
     words = [word for word in counts if word != EOS]

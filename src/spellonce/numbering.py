@@ -81,6 +81,11 @@ class Numbering:
 
     def __init__(self, fmt: TextFormat) -> None:
         self._fmt = fmt
+        self._begin(0)
+
+    def _begin(self, era: int) -> None:
+        """Knows no type but EOS."""
+        self._era = era
         self._types = Numbers(EOS)
         self._told = 0
         self._forget()
@@ -96,8 +101,10 @@ class Numbering:
         self._table = np.zeros((1 << _SLOTS, 3), dtype=np.uint64)
         self._table[:, 2] = _EMPTY
 
-    def read(self, block: bytes) -> tuple[list[str], Ids]:
-        """(types that are new, the tokens of the block in numbers)."""
+    def read(self, block: bytes, era: int = 0) -> tuple[list[str], Ids]:
+        """(types that are new, the tokens of the block in numbers); in a new era all are."""
+        if era != self._era:
+            self._begin(era)
         # Bit by bit: what is new in one is known in the next.
         parts = [self._read(part) for part in _lines_of(block, _PART)]
         new = list(islice(self._types, self._told, None))

@@ -118,6 +118,7 @@ def prepare(
             "lexemes": lexicon.n_lexemes,
             "alphabet": len(lexicon.alphabet.chars),
             "other_chars": encoded.n_other,
+            "missed": encoded.missed,
         },
     }  # fmt: skip
     run.write_json("config.json", config)
@@ -126,6 +127,11 @@ def prepare(
             f"{encoded.n_other / encoded.n_spelled:.0%} of the characters are rare "
             f"(seen fewer than {recipe.data.min_char_count} times) and become ◇; "
             "--set min_char_count=1 keeps them all"
+        )
+    if encoded.missed:
+        reporter.warn(
+            f"more than {encoding.MOST_TYPES:,} different words: of those seen at most "
+            f"{encoded.missed:,} times some have lost their spelling, and are learned as UNK alone"
         )
     return config
 
