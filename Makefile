@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help setup demo test test-slow lint docs bench clean
+.PHONY: help setup demo test test-slow lint docs bench soak clean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -38,6 +38,9 @@ docs: setup ## the documentation, into site/
 
 bench: setup ## speed and memory; writes docs/performance.*
 	$(BIN)/python benchmarks/run.py
+
+soak: setup ## faults, load and growth, for hours; writes docs/reliability.*
+	$(BIN)/python benchmarks/run.py --soak
 
 clean: ## remove what was made
 	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

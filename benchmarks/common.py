@@ -1,4 +1,4 @@
-"""What the benchmarks share: bars, taking turns, memory of a process of its own, made-up text."""
+"""What benchmarks and long trials share: bars, turns, memory, made-up text, commands."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command line does
@@ -89,3 +90,46 @@ def make_network(recipe: Recipe, lexicon: Lexicon, text: NDArray[np.int32]) -> N
     network = recipes.build_model(recipe, lexicon, None, counted)
     network.initialise(0, lexicon)
     return network
+
+
+# --- commands ---------------------------------------------------------------------------------
+
+
+def write_topics(folder: Path) -> Path:
+    """The topics of Python's own `help()`, as a text file there."""
+    from pydoc_data.topics import topics
+
+    path = folder / "topics.txt"
+    path.write_text("\n\n".join(topics[name] for name in sorted(topics)), encoding="utf-8")
+    return path
+
+
+def begin_command(*arguments: str) -> subprocess.Popen[str]:
+    """`spellonce …` in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "spellonce", *arguments],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def finish_command(*arguments: str) -> None:
+    """`spellonce …` to its end, which must be a good one."""
+    process = begin_command(*arguments)
+    _, said = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"spellonce {' '.join(arguments)}: {said}")
+
+
+def memory_of(group: int) -> float:
+    """Megabytes of all processes of a group together; what they share is counted once."""
+    total = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getpgid(int(folder.name)) != group:
+                continue
+            for line in (folder / "smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1])
+        except OSError:  # it has ended meanwhile
+            continue
+    return total / 1024

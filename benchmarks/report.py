@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +23,21 @@ _UNITS = {
 }  # fmt: skip
 
 
-def write(found: Found, scripts: Mapping[str, Path], out: Path) -> None:
-    """`performance.md`, `.svg` and `.png`."""
+@dataclass(frozen=True)
+class Page:
+    """What is written where."""
+
+    name: str
+    begin: str
+    picture: Callable[[Found], Figure] | None = None
+
+
+def write(page: Page, found: Found, scripts: Mapping[str, Path], out: Path) -> None:
+    """The page, and its picture."""
     parts = [
-        "# Performance",
-        "Measured by `make bench`, which writes this page, its picture and `performance.json`. "
-        "What is compared ran in turns in one process, and figures are medians: ratios mean more "
-        "than seconds, which differ from machine to machine and from hour to hour.",
-        "![Speed of training, scoring and reading](performance.svg)",
+        f"# {page.name.capitalize()}",
+        page.begin,
+        "" if page.picture is None else f"![{_PICTURED}]({page.name}.svg)",
         "## Bars",
         _bars(found),
     ]
@@ -37,12 +45,12 @@ def write(found: Found, scripts: Mapping[str, Path], out: Path) -> None:
         docstring = ast.get_docstring(ast.parse(scripts[name].read_text(encoding="utf-8"))) or ""
         parts += [f"## {name.capitalize()}", docstring.replace("\n    ", "\n\n    ", 1)]
         parts += [_details(result), _origin(result)]
-    (out / "performance.md").write_text(
+    (out / f"{page.name}.md").write_text(
         "\n\n".join(part for part in parts if part) + "\n", encoding="utf-8"
     )
-    for suffix in ("svg", "png"):
+    for suffix in ("svg", "png") if page.picture else ():
         with plots.style():
-            plots.save(_figure(found), out / f"performance.{suffix}")
+            plots.save(page.picture(found), out / f"{page.name}.{suffix}")
 
 
 def _bars(found: Found) -> str:
@@ -136,3 +144,19 @@ def _vocabulary(panel: Axes, values: Mapping[str, float]) -> None:
     panel.tick_params(length=0)
     if values:
         panel.legend(frameon=False)
+
+
+_PICTURED = "Speed of training, scoring and reading"
+PERFORMANCE = Page(
+    "performance",
+    "Measured by `make bench`, which writes this page, its picture and `performance.json`. "
+    "What is compared ran in turns in one process, and figures are medians: ratios mean more "
+    "than seconds, which differ from machine to machine and from hour to hour.",
+    _figure,
+)
+RELIABILITY = Page(
+    "reliability",
+    "What a training, a file or an input may meet, and what becomes of it, tried for as long as it "
+    "takes. `make soak` makes all of these trials and writes this page and `reliability.json`; "
+    "`make test` has a short version of each.",
+)

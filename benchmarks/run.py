@@ -1,10 +1,11 @@
 """Runs benchmarks, each in a process of its own, and writes what they found.
 
-    python benchmarks/run.py [NAME …] [--out docs]
+    python benchmarks/run.py [NAME …] [--soak] [--out docs]
 
-`performance.json` keeps the latest figures of each benchmark, with machine and commit;
-`performance.md` and `.svg` are made from it. Benchmarks that need a corpus look for it under
-`$SPELLONCE_DATA` and say so when it is absent.
+`performance.json` keeps the latest figures of each benchmark (`bench_*.py`), with machine and
+commit; `performance.md` and `.svg` are made from it. With `--soak` it is the long trials of
+`soak_*.py`, and `reliability.json` and `.md`. What needs a corpus looks for it under
+`$SPELLONCE_DATA` and says so when it is absent.
 """
 
 from __future__ import annotations
@@ -52,12 +53,17 @@ def commit() -> str:
 
 
 def main() -> int:
-    scripts = {p.stem.removeprefix("bench_"): p for p in sorted(HERE.glob("bench_*.py"))}
     parser = argparse.ArgumentParser()
-    parser.add_argument("name", nargs="*", choices=[*scripts, []])
+    parser.add_argument("name", nargs="*")
+    parser.add_argument("--soak", action="store_true")
     parser.add_argument("--out", type=Path, default=HERE.parent / "docs")
     arguments = parser.parse_args()
-    path = arguments.out / "performance.json"
+    prefix = "soak_" if arguments.soak else "bench_"
+    scripts = {p.stem.removeprefix(prefix): p for p in sorted(HERE.glob(f"{prefix}*.py"))}
+    if unknown := set(arguments.name) - set(scripts):
+        parser.error(f"no {', '.join(sorted(unknown))}: there are {', '.join(scripts)}")
+    page = report.RELIABILITY if arguments.soak else report.PERFORMANCE
+    path = arguments.out / f"{page.name}.json"
     found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     failed = False
     for name in arguments.name or scripts:
@@ -75,7 +81,7 @@ def main() -> int:
             found[name] = {**result, "date": today, "commit": commit(), "machine": machine()}
     found = {name: found[name] for name in scripts if name in found}
     path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    report.write(found, scripts, arguments.out)
+    report.write(page, found, scripts, arguments.out)
     return int(failed)
 
 

@@ -149,6 +149,8 @@ class Lexicon:
         if not N_SPECIAL <= self.n_lexemes <= len(self.types):
             raise RunError(f"{self.n_lexemes} lexemes out of {len(self.types)} types cannot be")
         object.__setattr__(self, "_id", {word: i for i, word in enumerate(self.types)})
+        if len(self._id) != len(self.types) or (self.counts < 0).any():
+            raise RunError("a lexicon has each type once, and counts of 0 or more")
 
     def type_id(self, token: str) -> int | None:
         """The id of a token's type, lexeme or not; None for one never seen in training."""
