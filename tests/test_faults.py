@@ -279,6 +279,32 @@ TENSORS, STATE, SUMS = (
 
 
 @pytest.mark.parametrize(
+    ("part", "name"), [("lm", "n_hidden"), ("lm", "n_embed"), ("speller", "n_hidden")]
+)
+@pytest.mark.parametrize("size", [10**5, 10**9, 10**15, 10**30, -1, 0.5, "16", None])
+def test_absurd_sizes_in_a_config_are_refused(
+    world: Path, part: str, name: str, size: object
+) -> None:
+    path = world / "run" / "config.json"
+    config = json.loads(path.read_text())
+    assert name in config["recipe"][part]
+    config["recipe"][part][name] = size
+    path.write_text(json.dumps(config))
+    check_refused(world, ["sample", "-m", "run", "-n", "3"], "", 1)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "lexicon.tsv", "data"])
+def test_nothing_outside_a_run_is_read(world: Path, name: str) -> None:
+    """By a link, that is; links within it are as good as files."""
+    path = (world / "run" / name).rename(world / "elsewhere")
+    (world / "run" / name).symlink_to(path)
+    check_refused(world, ["eval", "run"], f"{name} is a link that leads out of the run", 1)
+    (world / "run" / name).unlink()
+    (world / "run" / name).symlink_to(path.rename(world / "run" / f"real-{name}"))
+    call("sample", "-m", world / "run", "-n", 3).ok()
+
+
+@pytest.mark.parametrize(
     ("name", "damage", "telling"),
     [
         *[("model.safetensors", d, "model.safetensors is damaged") for d in (truncated, flipped)],

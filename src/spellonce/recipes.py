@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from spellonce.batching import WindowConfig
-from spellonce.errors import ConfigError
+from spellonce.errors import ConfigError, RunError
 from spellonce.feedback import CompositionConfig
 from spellonce.hclm import HCLMConfig
 from spellonce.lexeme_lm import LexemeLMConfig
@@ -483,8 +483,31 @@ def from_json(data: Mapping[str, Any]) -> Recipe:
     try:
         values = {name: data[name] for name in ("name", "about", "system")}
         for part in Recipe(**values).parts():
+            kinds = typing.get_type_hints(hints[part])
+            for name, value in data[part].items():
+                if not _is_a(value, kinds[name]):
+                    raise TypeError(f"{part}.{name} is {value!r}")
             fields = {k: tuple(v) if isinstance(v, list) else v for k, v in data[part].items()}
             values[part] = typing.cast(Callable[..., Any], hints[part])(**fields)
         return Recipe(**values)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"the recipe cannot be read: {error}") from error
+    except (KeyError, TypeError, AttributeError, ConfigError) as error:
+        raise RunError(f"the recipe in config.json is damaged: {error}") from error
+
+
+def _is_a(value: object, kind: Any) -> bool:
+    """Whether a value from JSON is of a field's type.
+
+    >>> [_is_a(x, int | None) for x in (3, None, True, 3.0, 10**30)], _is_a([1, 2], tuple[int, ...])
+    ([True, True, False, False, False], True)
+    """
+    arguments = typing.get_args(kind)
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return any(_is_a(value, one) for one in arguments)
+    if typing.get_origin(kind) is tuple:
+        return isinstance(value, list | tuple) and all(_is_a(one, arguments[0]) for one in value)
+    if typing.get_origin(kind) is typing.Literal:
+        return value in arguments
+    if kind in (int, float):
+        kinds = (int,) if kind is int else (int, float)
+        return type(value) in kinds and abs(typing.cast(float, value)) < 2**53
+    return type(value) is kind

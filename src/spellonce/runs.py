@@ -12,8 +12,8 @@
     data/               the encoded training text
     evaluations/        figures of splits, so that nobody need score them again
 
-JSON and safetensors only: loading a run executes nothing from it. Files appear whole or not at
-all; checksums tell when a disk has changed them.
+JSON and safetensors only: loading a run executes nothing from it, and reads nothing outside it.
+Files appear whole or not at all; checksums tell when a disk has changed them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _OURS = {
     "ngrams.safetensors", "gradients.safetensors", "adaptive.json",
 }  # fmt: skip
 _INSIDE = {
-    "data": r"train\.(ids|partial)", "checkpoint": r"(step|partial)-\d+",
+    "data": r"train\.(ids|partial|eras)", "checkpoint": r"(step|partial)-\d+",
     "tensorboard": r"events\..+", "evaluations": r"[\w+]+\.json|\.[\w+]+\.json\.partial",
 }  # fmt: skip
 _FIXED = ("config.json", "plan.json", "lexicon.tsv", "units.tsv", "data/train.ids")
@@ -194,6 +194,7 @@ class RunFolder:
             raise RunError(f"there is no run {self.path}: name a folder that `train` wrote")
         if not self.started:
             raise RunError(f"{self.path} is not a run: it has no config.json")
+        self._check_links()
         config = self.read_json("config.json")
         version = config.get("format")
         if version != FORMAT:
@@ -205,6 +206,15 @@ class RunFolder:
             if not isinstance(config.get(key), kind):
                 raise RunError(f"{self / 'config.json'} is damaged: its {key} is missing or wrong")
         return config
+
+    def _check_links(self) -> None:
+        """Refuses a run that leads out of its folder: whoever made it would choose what is read."""
+        root = self.path.resolve()
+        if root.parent.name == "snapshots":  # a cache of the Hub has links to what lies beside
+            root = root.parent.parent
+        for entry in self.path.rglob("*"):
+            if entry.is_symlink() and not entry.resolve().is_relative_to(root):
+                raise RunError(f"{entry} is a link that leads out of the run: put the file there")
 
     # --- weights ------------------------------------------------------------------------------
 
