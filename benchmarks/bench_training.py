@@ -4,9 +4,10 @@
 
 The reference is what one would write first: stacked `nn.LSTM`, `F.cross_entropy` over all logits,
 novel words spelled one after another in a Python loop, SGD. It has the sizes of `full` (3 layers,
-400 → 1150 → 1150 → 400, 50,000 lexemes, 40 × 70 tokens) and the same dropout-free work is asked
-of all. Steps take turns; medians. Memory is the peak of a process of its own. The text is made
-up, with Zipf's law.
+400 → 1150 → 1150 → 400, 50,000 lexemes, 40 × 70 tokens), and the same work, without dropout, is
+asked of it and of `full`; `full-small` and `cpu` have their own sizes, batches and dropout. Steps
+take turns; medians. Memory is the peak of a process of its own. The text is made up, with Zipf's
+law.
 """
 
 from __future__ import annotations

@@ -158,5 +158,5 @@ RELIABILITY = Page(
     "reliability",
     "What a training, a file or an input may meet, and what becomes of it, tried for as long as it "
     "takes. `make soak` makes all of these trials and writes this page and `reliability.json`; "
-    "`make test` has a short version of each.",
+    "`make test` has a short version of most.",
 )

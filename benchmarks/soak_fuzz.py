@@ -20,8 +20,6 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from common import bar, finish_command, write_topics
-
 ROOT = Path(__file__).parent.parent
 NAMES = ("tokenizer", "lexicon", "run", "container")
 SETTINGS = ["n_embed=16", "lm.n_hidden=24", "speller.n_hidden=16", "vocab_size=60", "rails=4"]
@@ -52,7 +50,7 @@ def seeds(name: str, run: Path, folder: Path) -> None:
             (folder / str(i)).write_bytes(bytes([i, i % 2, 9, 0]) + b'{"a": [1]}')
 
 
-def trial(name: str, run: Path, scratch: Path, minutes: float) -> dict[str, object]:
+def trial(name: str, run: Path, scratch: Path, minutes: float) -> dict[str, float]:
     """What came of fuzzing one target for so long."""
     corpus = scratch / name
     seeds(name, run, corpus)
@@ -85,6 +83,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.target:
         fuzz(arguments.target, arguments.run, arguments.options)
+    # Not before: what atheris is to watch must not be imported yet where it fuzzes.
+    from common import bar, finish_command, write_topics
+
     if importlib.util.find_spec("atheris") is None:
         print(json.dumps({"benchmark": "fuzz", "skipped": "pip install atheris"}))
         return
@@ -104,9 +105,13 @@ def main() -> None:
     print(json.dumps({
         "benchmark": "fuzz", "runs": runs,
         "bars": [
-            bar(f"{name}: failures in {arguments.minutes:g} minutes", float(run["failed"]),
-                "at most", 0)
+            one
             for name, run in runs.items()
+            for one in (
+                bar(f"{name}: failures in {arguments.minutes:g} minutes", run["failed"],
+                    "at most", 0),
+                bar(f"{name}: branches that were seen", run["covered"], "at least", 100),
+            )
         ],
     }))  # fmt: skip
 

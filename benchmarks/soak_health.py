@@ -2,23 +2,35 @@
 
     python benchmarks/soak_health.py [--minutes 120]
 
-`spellonce train --recipe cpu --budget 120m` on WikiText-2 (`$SPELLONCE_DATA`), or without that on
-the topics of Python's own `help()`. Its memory is looked at every ten seconds; the time of a step
-is in its log. The last quarter is compared with the second, by medians.
+`spellonce train --recipe cpu --budget 120m` on `wikitext-2` or `wikitext-2-partial`, or where there
+is neither on the topics of Python's own `help()`. Its memory is looked at every ten seconds; the
+time of a step is in its log. The last quarter is compared with the second, by medians.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
+import sys
 import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
 
 from common import bar, begin_command, memory_of, write_topics
+
+from spellonce import corpus
+from spellonce.errors import DataError
+
+
+def is_there(name: str) -> bool:
+    """Whether a data set is on this machine."""
+    try:
+        corpus.find_dataset(name)
+    except DataError:
+        return False
+    return True
 
 
 def quarters(values: list[float]) -> float:
@@ -31,12 +43,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=120)
     arguments = parser.parse_args()
-    has_data = (Path(os.environ.get("SPELLONCE_DATA", "-")) / "wikitext-2-partial").is_dir()
+    name = next(filter(is_there, ("wikitext-2", "wikitext-2-partial")), None)
+    print(f"on {name or 'the topics of help()'}", file=sys.stderr)
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
-        data = ["--dataset", "wikitext-2-partial"]
-        if not has_data:
-            data = [str(write_topics(Path(scratch)))]
+        data = ["--dataset", name] if name else [str(write_topics(Path(scratch)))]
         budget = f"{arguments.minutes:g}m"
         process = begin_command(
             "train", *data, "--recipe", "cpu", "--budget", budget, "--out", str(run)
@@ -54,7 +65,7 @@ def main() -> None:
         for (earlier, before), (step, seconds) in pairwise(marks)
     ]
     print(json.dumps({
-        "benchmark": "health", "data": data[-1] if has_data else "pydoc_data.topics",
+        "benchmark": "health", "data": name or "pydoc_data.topics",
         "minutes": arguments.minutes, "steps": marks[-1][0],
         "megabytes": [round(x) for x in memory[:: max(1, len(memory) // 24)]],
         "seconds_per_step": [round(x, 3) for x in steps[:: max(1, len(steps) // 24)]],

@@ -4,7 +4,6 @@
 
 `torchrun --nproc-per-node 2 -m spellonce train` against `spellonce train`, recipe `cpu`, on the
 topics of Python's own `help()`, by turns; tokens per second as `result.json` has them, medians.
-Also what the two exchange in a step: the gradients of what was met, once each way.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def main() -> None:
                 command = ["train", str(text), "--recipe", "cpu", "--steps", str(arguments.steps),
                            "--out", str(run)]  # fmt: skip
                 if name == "one process":
-                    finish_command(*command)
+                    finish_command(*command, "--threads", "2")
                 else:
                     subprocess.run(
                         [sys.executable, "-m", "torch.distributed.run", "--standalone",

@@ -55,12 +55,12 @@ def of_lexicon(data: bytes) -> None:
 
 def of_run(run: Path) -> Target:
     """A run in which one file was changed, by somebody who can compute checksums."""
-    own = {name: (run / name).read_bytes() for name in FILES if (run / name).is_file()}
+    own = {name: (run / name).read_bytes() for name in FILES}
 
     def target(data: bytes) -> None:
         if len(data) < 4:
             return
-        name = [*own][data[0] % len(own)]
+        name = FILES[data[0] % len(FILES)]
         changed = data[4:]
         if data[1] % 2:
             place = int.from_bytes(data[2:4], "little") % (len(own[name]) + 1)
@@ -70,7 +70,7 @@ def of_run(run: Path) -> Target:
             _sign(run, own, name)
             loaded = model.load(run)
             loaded.score("The cat sat.\n")
-            loaded.score("The wug sat.\n", learning=Learning(cache=True))
+            loaded.score("The wug sat.\n", learning=Learning(cache=True, dynamic=True))
         except SpellOnceError:
             pass
         finally:
@@ -107,16 +107,16 @@ def of_container(run: Path) -> Target:
 
 
 def _blocks(data: bytes) -> Iterator[bytes]:
-    while len(data) >= 4:
-        kind, n, size = data[0] % 3, int.from_bytes(data[1:3], "little"), data[3]
-        payload, data = data[4 : 4 + size], data[4 + size :]
+    while len(data) >= 3:
+        kind, n, size = data[0] % 3, data[1], data[2]  # short: a long one takes long to decode
+        payload, data = data[3 : 3 + size], data[3 + size :]
         block = bytes([kind]) + coding.varint(n) + coding.varint(len(payload)) + payload
         yield block + zlib.crc32(block).to_bytes(4, "little")
 
 
 @contextmanager
 def targets(tiny_run: Path) -> Iterator[dict[str, Target]]:
-    """All of them, by name, given a run that is copied and not touched."""
+    """All of them, by name, given a run with counts that was tuned; it is copied, not touched."""
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(shutil.copytree(tiny_run, Path(scratch) / "run"))
         yield {

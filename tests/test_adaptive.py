@@ -9,6 +9,7 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +19,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from spellonce import bookmarks
-from spellonce.adaptive import Adaptation, CacheSettings, Reader
+from spellonce.adaptive import Adaptation, CacheSettings, Learning, Reader
 from spellonce.cache import Component, Memory, n_features
 from spellonce.dynamic import DynamicSettings, Weights
 from spellonce.errors import RunError
 from spellonce.growth import Grown, GrowthSettings
 from spellonce.lexicon import Spellings
+from spellonce.model import load
 from spellonce.speller import Speller
 from spellonce.trie import Trie
 from spellonce.tuning import fit_gate, follow, look_up, score, tune_cache, tune_growth
@@ -362,6 +364,54 @@ def test_growth_is_bounded() -> None:
     for i in range(10):
         grown.meet(f"w{i % 5}", torch.ones(2))
     assert len(grown.words()) == 3
+
+
+def test_what_was_tuned_is_for_one_model(tiny_run: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(tiny_run, tmp_path / "run"))
+    tune(run)
+    call("eval", run, "--cache").ok()
+    kept = json.loads((run / "adaptive.json").read_text())
+    (run / "adaptive.json").write_text(json.dumps({**kept, "model": "of another"}))
+    call("eval", run, "--cache").refused("adaptive.json is of another model", 1)
+
+
+def test_a_long_novel_word_is_learned_from_in_part(tiny_run: Path, tmp_path: Path) -> None:
+    """All of it is scored, and gradients go through its beginning alone."""
+    run = Path(shutil.copytree(tiny_run, tmp_path / "run"))
+    tune(run)
+    model = load(run)
+    text = "The ba ke lo. " + "ba" * 2000 + " " + "the ran " * 40 + "\n"
+    largest = 0
+    of_bucket = Speller._bucket_nats
+
+    def noted(self: Speller, *arguments: Any) -> torch.Tensor:
+        nonlocal largest
+        if torch.is_grad_enabled():
+            largest = max(largest, len(arguments[1][0]))
+        return of_bucket(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Speller, "_bucket_nats", noted)
+        found = model.score(text, Learning(dynamic=True))
+    assert 0 < largest <= 501
+    static = model.score(text)
+    word = int(np.argmax(static.n_chars))
+    assert found.nats[word] == pytest.approx(static.nats[word], rel=0.05)
+
+
+def test_line_ends_of_another_system_and_blanks_do_not_hide_articles(
+    tiny_run: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(tiny_run, tmp_path / "run"))
+    tune(run)
+    model = load(run)
+    for blank in ("\n", "\r\n", " \t\n"):
+        lines = ["The wug ran.\n", "A wug.\n", blank, "The wug sat.\n", "The wug.\n", blank] * 3
+        kept, reset = (
+            model.score("".join(lines), Learning(cache=True, reset=reset)).nats.sum()
+            for reset in (False, True)
+        )
+        assert kept < reset - 1, "what was forgotten must be spelled again"
 
 
 # --- the command line ---------------------------------------------------------------------------

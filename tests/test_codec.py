@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from spellonce import codec, coding
 from spellonce.adaptive import Learning
+from spellonce.cache import Memory
 from spellonce.coding import BitReader, BitWriter, CodecError, GapCoder, Others, TextCoder, varint
 from spellonce.lexicon import Alphabet
 from spellonce.model import Model, load
@@ -102,6 +103,35 @@ def test_long_and_mixed_files(model: Model, monkeypatch: pytest.MonkeyPatch) -> 
     assert unpacked(model, packed(model, data)) == data
     many = text * 4
     assert len(packed(model, many)) < 0.5 * len(many)
+
+
+def test_blocks_of_a_model_with_a_cache_and_an_odd_width(
+    tiny_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where sums depend on where in memory their terms are, these must be in the same place."""
+    run = tmp_path / "run"
+    settings = tiny("n_embed=10")
+    call("train", tiny_text, "--recipe", "small", "--out", run, "--steps", 20, *settings).ok()
+    tune(run)
+    kept = json.loads((run / "adaptive.json").read_text())
+    kept["cache"]["window"] = 201
+    (run / "adaptive.json").write_text(json.dumps(kept))
+    monkeypatch.setattr(codec, "BLOCK", 1500)
+    data = make_text(400, seed=9).encode() + b"\xff" * 2000 + make_text(100, seed=10).encode()
+    places: list[tuple[int, int]] = []
+    looked = Memory.distribution
+
+    def noted(self: Memory, state: torch.Tensor) -> Any:
+        places.append((self._begin, self._end))
+        return looked(self, state)
+
+    monkeypatch.setattr(Memory, "distribution", noted)
+    model = load(run)
+    container = packed(model, data, MODES["cache"])
+    coded = places.copy()
+    places.clear()
+    assert unpacked(model, container) == data
+    assert len(set(coded)) > 300 and places == coded[: len(places)] != []
 
 
 def test_the_number_of_threads_does_not_matter(model: Model) -> None:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -291,6 +292,45 @@ def test_absurd_sizes_in_a_config_are_refused(
     config["recipe"][part][name] = size
     path.write_text(json.dumps(config))
     check_refused(world, ["sample", "-m", "run", "-n", "3"], "", 1)
+
+
+def changed_config(world: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    path = world / "run" / "config.json"
+    config = json.loads(path.read_text())
+    change(config)
+    path.write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("change", "telling"),
+    [
+        (lambda c: c["recipe"].update(system="pure-char"), "needs its units.tsv"),
+        (lambda c: c["recipe"].update(system="mixed", ngrams={}), "needs its ngrams.safetensors"),
+        (lambda c: c["text"].update(unk=None), "the text in config.json is damaged"),
+        (lambda c: c["text"].update(colour="red"), "the text in config.json is damaged"),
+        (lambda c: c.update(seed=int("9" * 4000)), ""),
+    ],
+)
+def test_odd_configs_are_refused(
+    world: Path, change: Callable[[dict[str, Any]], object], telling: str
+) -> None:
+    changed_config(world, change)
+    result = call("sample", "-m", world / "run", "-n", "3")
+    if telling:
+        result.refused(telling, 1)
+    else:
+        result.ok()
+
+
+def test_numbers_of_any_length_in_a_config(world: Path) -> None:
+    path = world / "run" / "config.json"
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": ' + "9" * 5000))
+    check_refused(world, ["sample", "-m", "run", "-n", "3"], "config.json is damaged", 1)
+
+
+def test_a_link_that_leads_to_itself(world: Path) -> None:
+    (world / "run" / "loop").symlink_to(world / "run" / "loop")
+    check_refused(world, ["eval", "run"], "leads out of the run", 1)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "lexicon.tsv", "data"])

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from . import fuzz_targets
+from .conftest import call, tiny, tune
 from .fuzz_targets import FILES, Target
 
 CASES = sorted((Path(__file__).parent / "fuzz_cases").glob("*/*"))
@@ -17,8 +18,14 @@ NAMES = ("tokenizer", "lexicon", "run", "container")
 
 
 @pytest.fixture(scope="module")
-def targets(tiny_run: Path) -> Iterator[dict[str, Target]]:
-    with fuzz_targets.targets(tiny_run) as found:
+def targets(
+    tiny_text: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Target]]:
+    run = tmp_path_factory.mktemp("fuzz") / "run"
+    settings = tiny("vocab_size=40")
+    call("train", tiny_text, "--recipe", "mixed-small", "--steps", 3, *settings, "--out", run).ok()
+    tune(run)
+    with fuzz_targets.targets(run) as found:
         yield found
 
 

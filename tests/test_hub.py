@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,28 @@ def test_a_model_is_saved_and_comes_back(tiny_run: Path, tmp_path: Path) -> None
     with pytest.raises(RunError, match="the run itself"):
         model.save_pretrained(tiny_run)
     assert (tiny_run / "config.json").is_file()
+
+
+def test_nothing_is_lost_where_a_model_is_saved(tiny_run: Path, tmp_path: Path) -> None:
+    model = spellonce.load(tiny_run)
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "README.md").write_text("my own")
+    with pytest.raises(RunError, match="that `save` did not write"):
+        model.save_pretrained(project)
+    assert (project / "README.md").read_text() == "my own"
+    other = Path(shutil.copytree(tiny_run, tmp_path / "other"))
+    with pytest.raises(RunError, match="that `save` did not write"):
+        model.save_pretrained(other)
+    assert (other / "model.safetensors").is_file()
+    model.save_pretrained(tmp_path / "saved")
+    model.save_pretrained(tmp_path / "saved")  # of its own kind: again
+    before = {p.name: p.read_bytes() for p in (tmp_path / "saved").iterdir() if p.is_file()}
+    (other / "model.safetensors").write_bytes(b"")
+    with pytest.raises(RunError, match="damaged"):
+        hub.save(RunFolder(other), tmp_path / "saved")
+    after = {p.name: p.read_bytes() for p in (tmp_path / "saved").iterdir() if p.is_file()}
+    assert after == before
 
 
 def test_a_small_copy_is_nearly_the_same(tiny_run: Path, tmp_path: Path) -> None:

@@ -216,6 +216,25 @@ def test_whoever_comes_too_late_is_told_and_health_is_answered(
         assert codes == [200, 200]
 
 
+def test_work_that_takes_too_long_is_stopped(tuned_run: Path) -> None:
+    """Wherever it is: what reads, what writes, and what searches asks now and then."""
+    text = "The ba ke lo zibbled. " * 300
+    requests = {
+        "score": {"text": text},
+        "sample": {"prompt": text, "n": 3},
+        "alternatives": {"prompt": text, "tokens": ["the"]},
+        "spell": {"context": "The ___ ran.", "n": 3},
+    }
+    with TestClient(web.create_app(loading(tuned_run), Limits(work=-1.0))) as client:
+        for name, body in requests.items():
+            answer = client.post(f"/api/v1/{name}", json=body)
+            assert answer.status_code == 422, (name, answer.text)
+            assert "takes too long" in answer.json()["detail"]
+        answer = client.get("/api/v1/neighbours", params={"word": "zibbled"})
+        assert answer.status_code == 422 and "takes too long" in answer.json()["detail"]
+        assert client.get("/api/v1/map").status_code == 200
+
+
 # --- whatever the API's own description allows, and what it does not ----------------------------
 
 

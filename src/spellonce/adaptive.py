@@ -26,6 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from spellonce import patience
 from spellonce.cache import Component, Found, Memory, n_features
 from spellonce.dynamic import DynamicSettings, Weights
 from spellonce.errors import ConfigError, RunError
@@ -170,7 +171,10 @@ class Learning:
         """What is asked for, as it was tuned."""
         for name in ("cache", "dynamic"):
             if getattr(self, name) and getattr(tuned, name) is None:
-                raise ConfigError(f"this run was tuned without --{name}: tune it again")
+                raise ConfigError(
+                    f"--{name} is not for this run: `spellonce tune` did not try it, or found that "
+                    "it does not help"
+                )
         return Adaptation(
             tuned.cache if self.cache else None,
             tuned.growth if self.cache else None,
@@ -283,6 +287,7 @@ class Reader:
             if self.adaptation.dynamic is not None:
                 room = self.adaptation.dynamic.segment - len(self._segment.tokens)
                 size = min(size, room)
+            patience.check()
             yield tokens[start : start + size]
             start += size
 

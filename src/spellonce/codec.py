@@ -139,6 +139,7 @@ def _decompress(model: Model, file: _Checked, target: Target, progress: Progress
             raise CodecError("it is damaged: a block is too long")
         payload = file.read(size)
         file.check()
+        text.state()  # what coded it may have had to go back: this puts memory in the same place
         raw = _unpacked(text, kind, payload, n, other)
         digest.update(raw)
         target.write(raw)

@@ -128,7 +128,10 @@ def _scalar(char: str) -> int:
 
 
 class GapCoder:
-    """White space that tokens leave open, as `LayoutCode` prices it."""
+    """White space that tokens leave open, as `LayoutCode` prices it.
+
+    (But for a bit or so whenever there are so many spaces as never before.)
+    """
 
     def __init__(self) -> None:
         self._seen: dict[str, dict[int, int]] = {}
@@ -262,7 +265,7 @@ class TextCoder:
                 end = 0 if reading is None else int(reading.end[i])
                 n_chars += len(parts[-1])
             line.append(token)
-            n_chars += 1  # a token is at least one character
+            n_chars += 1 if token == EOS else len(self._surface([token]))
             if n_chars > most:
                 raise CodecError("a text that is too long")
             if token == EOS or is_open:

@@ -45,9 +45,7 @@ class Weights:
         self, network: TwoLevel, settings: DynamicSettings, scale: Mapping[str, Tensor]
     ) -> None:
         self.settings = settings
-        # Counts do not move: they are not copied.
-        counts = [m.ngrams for m in network.modules() if hasattr(m, "ngrams")]
-        self.network = copy.deepcopy(network, {id(c): c for c in counts}).requires_grad_(True)
+        self.network = copy.deepcopy(network).requires_grad_(True)
         self._parameters = dict(self.network.named_parameters())
         self._trained = {name: p.detach().clone() for name, p in self._parameters.items()}
         rms = {name: scale[name].to(p) for name, p in self._parameters.items() if name in scale}
@@ -60,18 +58,20 @@ class Weights:
 
     def step(self, loss: Tensor) -> None:
         """Moves by the gradient of a loss; one that is not finite teaches nothing."""
-        if not bool(torch.isfinite(loss)):
-            return
         self.network.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
+        found = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
+        gradients = {name: gradient.to_dense() for name, gradient in found.items()}
+        self.network.zero_grad(set_to_none=True)
+        sums = torch.stack([loss.detach(), *(g.sum() for g in gradients.values())])
+        if not bool(torch.isfinite(sums).all()):
+            return
         with torch.no_grad():
             for name, step in self._step.items():
                 parameter = self._parameters[name]
                 parameter.lerp_(self._trained[name], self._back[name])
-                gradient = parameter.grad
-                if gradient is not None:
-                    parameter.addcmul_(gradient.to_dense(), step, value=-self.settings.rate)
-        self.network.zero_grad(set_to_none=True)
+                if name in gradients:
+                    parameter.addcmul_(gradients[name], step, value=-self.settings.rate)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The weights as they are."""

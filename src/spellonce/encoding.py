@@ -1,8 +1,8 @@
 """A training text as type ids on disk, and what was counted on the way.
 
-Block by block, so the memory needed depends on the number of types, which is bounded, and not on
-the length of the text; a long text is read on several cores. The ids are a memory-mapped array: a
-corpus larger than memory trains.
+Block by block, so the memory needed depends on the number of types, which is bounded, and on the
+longest line, and not on the length of the text; a long text is read on several cores. The ids are a
+memory-mapped array: a corpus larger than memory trains.
 
 No torch here.
 """
@@ -80,7 +80,8 @@ def encode(
 
     One pass over the text: raw types are numbered as they come, and renumbered by frequency in
     the file when all counts are known. Of more than `most_types` the rarest lose their spelling
-    (see `census`). `processes`: as many as there are cores, if not said.
+    (see `census`); which of the rarest, the number of `processes` has a say in. That is as many as
+    there are cores, if not said.
     """
     census = Census(path, most_types)
     digest = hashlib.sha256()

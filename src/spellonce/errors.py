@@ -29,3 +29,7 @@ class RunError(SpellOnceError):
 
 class InterruptedTrainingError(SpellOnceError):
     """Training was stopped by a signal, after saving what it had."""
+
+
+class AbandonedError(SpellOnceError):
+    """Work was stopped because nobody wanted it any longer, or because it took too long."""

@@ -78,6 +78,8 @@ class TokenScores:
         }
         for name in ("start", "end"):
             arrays[name] = arrays[name] - n_chars
+        arrays["n_chars"] = arrays["n_chars"].copy()
+        arrays["n_chars"][:1] += arrays["start"][:1]  # white space that was the beginning's last
         for name in ("line", "article"):
             arrays[name] = arrays[name] - arrays[name][:1].sum()
         return replace(
@@ -130,10 +132,12 @@ class TokenScores:
 def escape_token(token: str) -> str:
     r"""A token as a field of a table.
 
-    >>> escape_token("a\tb"), escape_token("\n")
-    ('a\\tb', '\\n')
+    >>> escape_token("a\tb"), escape_token("\n"), escape_token("\r")
+    ('a\\tb', '\\n', '\\r')
     """
-    return token.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n")
+    for char, name in (("\\", "\\"), ("\t", "t"), ("\n", "n"), ("\r", "r")):
+        token = token.replace(char, f"\\{name}")
+    return token
 
 
 def figures(scores: TokenScores) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 `LastState` is an aside of the paper: the speller's last state, mapped into the space of the
 embeddings. What is read then depends on what was predicted just before, so the lexeme LM can only
-run from one novel word to the next: exact, and slower. Dropout masks are drawn anew for each of
-these stretches.
+run from one novel word to the next: exact, and slower.
 
 `Composed` goes beyond the paper: e(UNK) plus what a small convolutional network makes of the
 characters (Kim et al. 2016). It knows the words before the lexeme LM runs, and costs little. Where

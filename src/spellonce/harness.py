@@ -50,7 +50,7 @@ class SpellonceLM(LM):  # type: ignore[misc]
     def _generated(self, context: str, options: dict[str, Any]) -> str:
         text = self.model.sample(
             int(options.get("max_gen_toks", 100)),
-            temperature=float(options.get("temperature", 0.0)) if options.get("do_sample") else 0.0,
+            temperature=float(options.get("temperature", 1.0)) if options.get("do_sample") else 0.0,
             prompt=context,
         ).text
         until = options.get("until") or []

@@ -25,6 +25,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
@@ -51,6 +52,9 @@ from spellonce.speller import Speller, by_length, last_states, padded
 from spellonce.streams import side_by_side, split_up
 from spellonce.text import EOS
 from spellonce.word_cache import WordCache
+
+_NAMES = 1 << 17
+"""Words whose names are known: many more than there are slots."""
 
 
 @dataclass(frozen=True)
@@ -218,9 +222,12 @@ class HCLM(Network):
     # --- scoring ------------------------------------------------------------------------------
 
     def _words(
-        self, lexicon: Lexicon, tokens: Sequence[str]
+        self, lexicon: Lexicon, tokens: Sequence[str], *, kept: bool = False
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], Spellings]:
-        """Rows of tokens in a table of their spellings, their names in the cache, and the table."""
+        """Rows of tokens in a table of their spellings, their names in the cache, and the table.
+
+        `kept`: they may have to be said again.
+        """
         replaced = [t if t == EOS else lexicon.alphabet.replace(t) for t in tokens]
         row = {EOS: EOS_ID}
         for word in replaced:
@@ -228,8 +235,12 @@ class HCLM(Network):
         words = ["", "", *(word for word in row if word != EOS)]
         rows = np.array([row[word] for word in replaced], dtype=np.int64)
         names = np.array([UNK_ID, EOS_ID, *(_name(word) for word in words[2:])], dtype=np.int64)
-        if self.cache is not None:
-            self._names.update(zip(names[2:].tolist(), words[2:], strict=True))
+        if kept and self.cache is not None:
+            for name, word in zip(names[2:].tolist(), words[2:], strict=True):
+                self._names.pop(name, None)  # the latest are the last
+                self._names[name] = word
+            for name in list(islice(self._names, max(0, len(self._names) - _NAMES))):
+                del self._names[name]
         return rows, names[rows], Spellings.of(lexicon.alphabet, words)
 
     @torch.no_grad()
@@ -259,7 +270,7 @@ class HCLM(Network):
     @torch.no_grad()
     def read(self, lexicon: Lexicon, tokens: Sequence[str], state: State) -> Moment:
         """Reads tokens (at least one); those after the first enter the cache."""
-        rows, names, spellings = self._words(lexicon, tokens)
+        rows, names, spellings = self._words(lexicon, tokens, kept=True)
         vectors = self.composer(np.arange(len(spellings)), spellings)
         for at in range(0, len(rows), 500):
             states, _, state = self._step(rows[at : at + 500, None], vectors, state, None)
@@ -275,7 +286,7 @@ class HCLM(Network):
         """Reads one more token, which enters the cache under the state that predicted it."""
         state = moment.state
         if self.cache is not None:
-            _, names, _ = self._words(lexicon, [token])
+            _, names, _ = self._words(lexicon, [token], kept=True)
             free = moment.hidden.new_zeros(1, 1)
             _, slots = self.cache.mix(moment.hidden[None], names[:, None], free, state[-1])
             state = [*state[:-1], slots]

@@ -88,11 +88,12 @@ def pack(folder: RunFolder, target: Path, *, small: bool = False, dynamic: bool 
 
     `small`: weights in small integers. Not `dynamic`: without what dynamic evaluation needs.
     """
+    config, tensors = folder.read_config(), folder.read_model()
+    ngrams, gradients = folder.read_ngrams(), folder.read_gradients() if dynamic else None
     target.mkdir(parents=True, exist_ok=True)
     for name in FILES:  # of a model that was here before
         (target / name).unlink(missing_ok=True)
     copy = RunFolder(target)
-    config = folder.read_config()
     for split in config["data"]["splits"].values():
         split["segments"] = [[Path(path).name, *span] for path, *span in split["segments"]]
     copy.write_json("config.json", config)
@@ -101,11 +102,18 @@ def pack(folder: RunFolder, target: Path, *, small: bool = False, dynamic: bool 
     for name in ("lexicon.tsv", "units.tsv", "adaptive.json", "log.jsonl"):
         if (folder / name).is_file():
             shutil.copyfile(folder / name, target / name)
-    tensors = folder.read_model()
-    if small:
-        tensors = small_weights.shrunk(tensors)
-    gradients = folder.read_gradients() if dynamic else None
-    copy.write_model(tensors, folder.read_ngrams(), gradients)
+    copy.write_model(small_weights.shrunk(tensors) if small else tensors, ngrams, gradients)
+    if (target / "adaptive.json").is_file():
+        adaptive = copy.read_json("adaptive.json")
+        copy.write_json("adaptive.json", {**adaptive, "model": copy.model_sum})
+
+
+def _refuse_what_is_not_ours(target: Path) -> None:
+    """Only a model that was packed may be replaced."""
+    there = [name for name in ("README.md", *FILES) if (target / name).exists()]
+    is_packed = RunFolder(target).started and (target / "model.safetensors").is_file()
+    if there and (not is_packed or any((target / x).exists() for x in ("checkpoint", "plan.json"))):
+        raise RunError(f"{target} has a {there[0]} that `save` did not write: name another folder")
 
 
 def fetch(name: str, **options: Any) -> Path:
@@ -127,8 +135,10 @@ def save(folder: RunFolder, target: Path, **options: Any) -> str | None:
     """Writes a model as the Hub has it; with `push_to_hub=True` also to the Hub."""
     if target.resolve() == folder.path.resolve():
         raise RunError(f"{target} is the run itself: name another folder")
-    (target / "README.md").unlink(missing_ok=True)  # the card of what was here before
     card = _card(folder, options.get("repo_id") or target.name)
+    folder.read_model()  # nothing is removed before it is known to be good
+    _refuse_what_is_not_ours(target)
+    (target / "README.md").unlink(missing_ok=True)  # the card of what was here before
     saved = Pretrained(folder.path).save_pretrained(target, model_card_kwargs=card, **options)
     return None if saved is None else str(saved)
 

@@ -234,7 +234,10 @@ class Model:
         if self.folder is None or not (self.folder / "adaptive.json").is_file():
             where = "RUN" if self.folder is None else self.folder
             raise ConfigError(f"this run has not been tuned yet: spellonce tune {where}")
-        return Adaptation.from_json(self.folder.read_json("adaptive.json"))
+        kept = self.folder.read_json("adaptive.json")
+        if kept.get("model", self.folder.model_sum) != self.folder.model_sum:
+            raise RunError(f"adaptive.json is of another model: spellonce tune {self.folder}")
+        return Adaptation.from_json(kept)
 
     def evaluate(
         self, lines: str | Iterable[str], split: str = "text", learning: Learning = STATIC

@@ -97,6 +97,9 @@ class Ngrams:
 
     orders: tuple[Order, ...]
 
+    def __deepcopy__(self, memo: object) -> Ngrams:
+        return self  # it does not change
+
     @property
     def n_words(self) -> int:
         """V"""

@@ -3,7 +3,8 @@
 `torchrun --nproc-per-node N -m spellonce train …` starts them, here or on several machines, and
 `torch.distributed` lets them talk: gloo on the CPU, NCCL on GPUs. Everything else is as with one
 process: all of them have the same weights, take the same steps, and know the same figures. The
-first one, the leader, alone touches the run folder and talks to whoever watches.
+first one, the leader, alone writes to the run folder and talks to whoever watches; the others read
+it, so on several machines it is on a disk that they share.
 """
 
 from __future__ import annotations

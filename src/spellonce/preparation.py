@@ -131,7 +131,7 @@ def prepare(
     if encoded.missed:
         reporter.warn(
             f"more than {encoding.MOST_TYPES:,} different words: of those seen at most "
-            f"{encoded.missed:,} times some have lost their spelling, and are learned as UNK alone"
+            f"{encoded.missed:,} times some have lost their spelling, as `<unk>` has"
         )
     return config
 
@@ -173,7 +173,7 @@ def check_agreement(
     for name, given in (("seed", seed), ("device", device), ("threads", threads)):
         if given is not None and given != config[name]:
             different.append(f"{name} (it began with {config[name]})")
-    began = Length(**config["length"])
+    began = length_of(config)
     if length is not None and length != began:
         different.append(f"length (it began with {began})")
     if dataset is not None:
@@ -217,4 +217,15 @@ def source_of(config: dict[str, Any], split: str) -> Source:
 
 def text_format(config: dict[str, Any]) -> TextFormat:
     """How a run reads text."""
-    return TextFormat(**config["text"])
+    try:
+        return TextFormat(**config["text"])
+    except (TypeError, ConfigError) as error:
+        raise RunError(f"the text in config.json is damaged: {error}") from error
+
+
+def length_of(config: dict[str, Any]) -> Length:
+    """How long a run was to train."""
+    try:
+        return Length(**config["length"])
+    except (TypeError, ConfigError) as error:
+        raise RunError(f"the length in config.json is damaged: {error}") from error

@@ -1,14 +1,14 @@
 """Named runs: each recipe is a function that returns a full configuration.
 
-A recipe is data, all of it in `config.json`; `--set field=value` replaces single fields. What a
-recipe's system does not use (see `systems`) is neither stored nor shown, and cannot be set.
+A recipe is data, all of it in `config.json`; `--set field=value` replaces single fields. Parts that
+a recipe's system does not use (see `systems`) are not stored; fields that it does not use are not
+shown, and cannot be set.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +31,9 @@ from spellonce.text import TextFormat
 from spellonce.transformer_lm import TransformerConfig
 from spellonce.two_level import ObjectiveConfig
 from spellonce.units import Units
+
+_LIMIT = 2**53
+"""No field is larger: whole numbers up to here are the same in JSON everywhere."""
 
 
 @dataclass(frozen=True)
@@ -399,7 +402,14 @@ def build_model(
     recipe: Recipe, lexicon: Lexicon, units: Units | None = None, counted: Counted | None = None
 ) -> Network:
     """The network of a recipe, not yet initialised."""
-    return SYSTEMS[recipe.system].build(recipe, lexicon, Material(units, counted))
+    system = SYSTEMS[recipe.system]
+    for name, is_needed, material in (
+        ("units.tsv", system.units is not None, units),
+        ("ngrams.safetensors", system.is_counted, counted),
+    ):
+        if is_needed and material is None:
+            raise RunError(f"a {recipe.system} model needs its {name}, which is not there")
+    return system.build(recipe, lexicon, Material(units, counted))
 
 
 def override(recipe: Recipe, settings: Sequence[str]) -> Recipe:
@@ -463,7 +473,7 @@ def parse(name: str, text: str, kind: Any) -> Any:
         raise ConfigError(f"--set {name}: {text!r} is neither true nor false")
     try:
         value = kind(text.replace("_", ""))
-        if not math.isfinite(value):
+        if not abs(value) < _LIMIT:
             raise ValueError
         return value
     except ValueError:
@@ -509,5 +519,5 @@ def _is_a(value: object, kind: Any) -> bool:
         return value in arguments
     if kind in (int, float):
         kinds = (int,) if kind is int else (int, float)
-        return type(value) in kinds and abs(typing.cast(float, value)) < 2**53
+        return type(value) in kinds and abs(typing.cast(float, value)) < _LIMIT
     return type(value) is kind

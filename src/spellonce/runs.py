@@ -19,6 +19,7 @@ Files appear whole or not at all; checksums tell when a disk has changed them.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -210,11 +211,15 @@ class RunFolder:
     def _check_links(self) -> None:
         """Refuses a run that leads out of its folder: whoever made it would choose what is read."""
         root = self.path.resolve()
+        inside = [root]
         if root.parent.name == "snapshots":  # a cache of the Hub has links to what lies beside
-            root = root.parent.parent
-        for entry in self.path.rglob("*"):
-            if entry.is_symlink() and not entry.resolve().is_relative_to(root):
-                raise RunError(f"{entry} is a link that leads out of the run: put the file there")
+            inside.append(root.parent.parent / "blobs")
+        for folder, *names in os.walk(self.path):
+            for entry in (Path(folder) / name for name in itertools.chain(*names)):
+                if entry.is_symlink() and not _leads_into(entry, inside):
+                    raise RunError(
+                        f"{entry} is a link that leads out of the run: put the file there"
+                    )
 
     # --- weights ------------------------------------------------------------------------------
 
@@ -247,6 +252,11 @@ class RunFolder:
             if sha256(self / name) != expected:
                 raise RunError(f"{self / name} is damaged: its checksum is not the one recorded")
         return small_weights.whole(read_tensors(self / "model.safetensors"))
+
+    @property
+    def model_sum(self) -> str:
+        """The checksum of the weights: what was made for them is for no others."""
+        return str(self.read_json("checksums.json").get("model.safetensors"))
 
     def read_ngrams(self) -> dict[str, NDArray[Any]] | None:
         """Reads `ngrams.safetensors`, if the model has n-grams."""
@@ -311,6 +321,7 @@ class RunFolder:
             sums = {name: hashlib.sha256(data).hexdigest() for name, data in payload.items()}
             sums |= self._fixed_sums()
             _write_synced(partial / "checksums.json", json.dumps(sums).encode())
+            _sync_folder(partial)
         except OSError as error:
             shutil.rmtree(partial, ignore_errors=True)
             raise _disk_error(self.path, error) from error
@@ -337,7 +348,8 @@ class RunFolder:
         return read_tensors(folder / "tensors.safetensors"), read_json(folder / "state.json")
 
     def _checkpoints(self) -> list[Path]:
-        return sorted((self / "checkpoint").glob("step-*"))
+        found = (self / "checkpoint").glob("step-*")
+        return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
     def _fixed_sums(self) -> dict[str, str]:
         """Checksums of what never changes, read once."""
@@ -385,12 +397,19 @@ class RunFolder:
         for line in path.read_text(encoding="utf-8").split("\n"):
             try:
                 entry = json.loads(line)
-            except json.JSONDecodeError:
+            except ValueError:
                 continue
             taken = isinstance(entry, dict) and entry.get("step", 0) <= step
             if taken and not entry.get("final"):
                 kept.append(line + "\n")
         write_atomically(path, "".join(kept).encode())
+
+
+def _leads_into(link: Path, folders: list[Path]) -> bool:
+    try:
+        return any(link.resolve().is_relative_to(folder) for folder in folders)
+    except (OSError, RuntimeError):  # it leads to itself
+        return False
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -399,7 +418,7 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise RunError(f"{path} is damaged: {error}") from error
     if not isinstance(value, dict):
         raise RunError(f"{path} is damaged: it does not hold a JSON object")

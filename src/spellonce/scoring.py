@@ -103,7 +103,7 @@ def _forgetting(reading: Reading) -> list[int]:
     # Blank lines, even where there are so few of them that other borders are counted by.
     places = np.flatnonzero(np.diff(reading.line, prepend=-1))  # where lines begin
     lines = np.split(np.arange(len(reading)), places[1:])
-    blank = [all(reading.tokens[i].isspace() for i in line) for line in lines]
+    blank = [all(reading.surfaces[i].isspace() for i in line) for line in lines]
     firsts = [k for k in range(1, len(lines)) if blank[k - 1] and not blank[k]]
     return [int(lines[k][-1]) + 1 for k in firsts]
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from spellonce import patience
 from spellonce.errors import ConfigError
 from spellonce.lexeme_lm import LSTMLayer, LSTMState, State
 from spellonce.lexicon import BOUNDARY_SYMBOL, Spellings
@@ -138,7 +139,8 @@ def buckets(
     while start < len(order):
         shortest = int(rising[start])
         alike = int(np.searchsorted(rising, shortest + max(1, shortest // 8), side="right"))
-        cells = np.arange(1, len(rising) - start + 1) * (rising[start:] + 1)
+        near = rising[start : start + most]  # each has a cell at least
+        cells = np.arange(1, len(near) + 1) * (near + 1)
         room = start + max(1, int(np.searchsorted(cells, most, side="right")))
         stop = min(max(alike, start + n_smallest), room)
         yield order[start:stop]
@@ -151,6 +153,7 @@ def by_length(spellings: Spellings, of: Callable[[NDArray[np.int64], Tensor], Te
     parts, order = [], []
     most = _CELLS if torch.is_grad_enabled() else _CELLS_SCORED
     for rows in buckets(spellings.lengths(), most=most):
+        patience.check()
         place = torch.from_numpy(rows)
         order.append(place)
         parts.append(of(rows, place))

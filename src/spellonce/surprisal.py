@@ -95,11 +95,12 @@ def _words(scores: TokenScores) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     number = -1
     for at in np.split(np.arange(len(scores)), np.flatnonzero(np.diff(scores.line)) + 1):
         tokens = [scores.tokens[i] for i in at]
-        solid = [k for k, token in enumerate(tokens) if not token.isspace()]
-        tail = solid[-1] + 1 if solid else 0  # where the white space at the end begins
+        solid = [not token.isspace() for token in tokens]
+        first = solid.index(True) if any(solid) else len(solid)
+        tail = len(solid) - solid[::-1].index(True) if any(solid) else 0  # white space from there
         for k, i in enumerate(at.tolist()):
-            is_new = k == 0 or (k in solid and (k - 1 not in solid or _apart(scores, i)))
-            if solid and k == solid[0]:
+            is_new = k == 0 or (solid[k] and (not solid[k - 1] or _apart(scores, i)))
+            if k == first:
                 is_new = k == 0  # with the white space before it
             if k == tail and tokens[-1] == EOS:
                 is_new = True

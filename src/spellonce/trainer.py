@@ -397,8 +397,9 @@ class Trainer:
 
     @property
     def n_bytes(self) -> int:
-        """The size of a checkpoint, nearly: the hidden states are small."""
-        return sum(tensor.nbytes for group in self._large() for tensor in group.values())
+        """The size of a checkpoint."""
+        hidden = sum(tensor.nbytes for part in self.state for tensor in part) * self.team.size
+        return hidden + sum(tensor.nbytes for group in self._large() for tensor in group.values())
 
     def _large(self) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
         """Weights, the optimiser's tensors, averages: the same in all processes."""

@@ -10,7 +10,6 @@ corrections.
 from __future__ import annotations
 
 import copy
-import json
 import signal
 import threading
 import time
@@ -35,6 +34,7 @@ from spellonce.plan import Budget, Plan
 from spellonce.preparation import (
     Length,
     check_agreement,
+    length_of,
     load_units,
     prepare,
     source_of,
@@ -149,9 +149,10 @@ class _Training:
     ) -> None:
         self.run, self.config, self.started, self.team = run, config, started, team
         self.reporter = reporter
-        self.length = length or Length(**config["length"])
+        self.length = length or length_of(config)
         self.make_board = board
         self.device = runtime.prepare(config["device"], int(config["threads"]))
+        runtime.keep_memory()
         self.recipe = recipes.from_json(config["recipe"])
         self.seed = int(config["seed"])
         self.lexicon: Lexicon = lexicons.load(run / "lexicon.tsv")
@@ -410,7 +411,4 @@ def _stored_result(run: RunFolder) -> dict[str, Any]:
 
 def _last_in_log(run: RunFolder, name: str) -> float:
     """The latest figure of that name in the log of a run; 0 where there is none."""
-    if not (run / "log.jsonl").is_file():
-        return 0.0
-    lines = (run / "log.jsonl").read_text(encoding="utf-8").split("\n")
-    return float(max((json.loads(line).get(name, 0.0) for line in lines if line), default=0.0))
+    return float(max((line.get(name, 0.0) for line in run.read_log()), default=0.0))

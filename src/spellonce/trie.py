@@ -54,7 +54,7 @@ class _Level:
         rows = [
             (*[-1] * reach, BOUNDARY_SYMBOL, *prefix)[1 + len(prefix) :] for prefix in self.prefixes
         ]
-        return np.array(rows, dtype=np.int64).reshape(-1, reach).T
+        return np.array(rows, dtype=np.int64).reshape(len(rows), reach).T
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 from spellonce.adaptive import STRIP, Adaptation, CacheSettings, Floats, Reader, Routes, mix
 from spellonce.cache import Component, Found, Memory
 from spellonce.dynamic import DynamicSettings
-from spellonce.errors import ConfigError
+from spellonce.errors import ConfigError, RunError
 from spellonce.growth import Chance, Grown, GrowthSettings
 from spellonce.lexicon import EOS_ID, UNK_ID, Lexicon, Spellings
 from spellonce.text import read
@@ -288,6 +288,7 @@ def tune_run(
     network, folder = model.network, model.folder
     if not isinstance(network, TwoLevel) or folder is None:
         raise ConfigError("only a run of a two-level model can be tuned")
+    own = folder.model_sum
     reading = read(model.split_lines("valid"), model.format)
     status("reading the validation split")
     text = follow(network, model.lexicon, reading.tokens, reading.text_chars)
@@ -319,14 +320,18 @@ def tune_run(
         def told(settings: DynamicSettings | None, nats: float) -> None:
             how = "without" if settings is None else f"with ({_numbers(settings)})"
             what = f"{len(part):,} tokens, cache, {how} dynamic evaluation"
-            tried.append({"what": what, "bpc": nats * bits_per_nat})
+            if np.isfinite(nats):  # a rate that is too high may lead anywhere
+                tried.append({"what": what, "bpc": nats * bits_per_nat})
             status(what)
 
         dynamic, _ = tune_dynamic(
             network, model.lexicon, part.tokens, scale, beside=adaptation, told=told
         )
         adaptation = replace(adaptation, dynamic=dynamic)
-    folder.write_json("adaptive.json", {**adaptation.to_json(), "tried": tried})
+    if folder.model_sum != own:
+        raise RunError(f"{folder} was trained anew meanwhile: tune it again")
+    kept = {**adaptation.to_json(), "tried": tried, "model": own}
+    folder.write_json("adaptive.json", kept)
     return {"run": str(folder), "tried": tried, "adaptive": adaptation.to_json()}
 
 

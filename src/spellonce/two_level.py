@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from spellonce import patience
 from spellonce.batching import Window
 from spellonce.errors import ConfigError
 from spellonce.feedback import Composed, Feedback
@@ -46,6 +47,8 @@ from spellonce.text import EOS
 
 LexiconTypes = Literal["all", "hapax"]
 SpellerNorm = Literal["nuclear", "l2"]
+_LEARNED = 500
+"""Dynamic evaluation reads no further into a novel word when it learns from it."""
 
 
 @dataclass(frozen=True)
@@ -310,6 +313,7 @@ class TwoLevel(Network):
         for n_rails, strips in side_by_side(streams, cells):
             state = self.zero_state(n_rails)
             for strip in strips:
+                patience.check()
                 is_novel = ids[strip.places] == UNK_ID
                 novel, places = strip.real[is_novel], strip.places[is_novel]
                 hidden, state = self._read(
@@ -354,13 +358,24 @@ class TwoLevel(Network):
         spelling = h.new_zeros(len(ids))
         if len(novel):
             place = torch.from_numpy(novel).to(self.device)
-            spelled = as_speller(self.novel).nats(h[place], spellings)
-            loss = loss + spelled.sum()
+            spelled, learned = self._spelled(h[place], spellings)
+            loss = loss + learned
             spelling = spelling.index_copy(0, place, spelled.detach())
         return Followed(
             each.detach().double().cpu().numpy(), spelling.double().cpu().numpy(), h.detach(),
             detached(state), loss,
         )  # fmt: skip
+
+    def _spelled(self, hidden: Tensor, spellings: Spellings) -> tuple[Tensor, Tensor]:
+        """(nats of novel words, their sum to be learned from: that of what is not too long)."""
+        speller = as_speller(self.novel)
+        if int(spellings.lengths().max(initial=0)) <= _LEARNED:
+            nats = speller.nats(hidden, spellings)
+            return nats, nats.sum()
+        with torch.no_grad():
+            nats = speller.nats(hidden, spellings)
+        beginnings = spellings.take(np.arange(len(spellings)), _LEARNED)
+        return nats, speller.nats(hidden, beginnings).sum()
 
     # --- speaking -----------------------------------------------------------------------------
 

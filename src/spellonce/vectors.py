@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from spellonce import patience
 from spellonce.errors import ConfigError, DataError
 from spellonce.feedback import Composed, LastState
 from spellonce.lexeme_lm import LexemeLM, State
@@ -138,6 +139,7 @@ class Vectors:
         search = torch.optim.LBFGS([z], max_iter=most, line_search_fn="strong_wolfe")
 
         def closure() -> Tensor:
+            patience.check()
             search.zero_grad()
             e = mean + factor @ z
             nats = 0.5 * z.square().sum()  # −log p(e)

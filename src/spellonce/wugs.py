@@ -170,7 +170,7 @@ def draw_words(
     dice = Dice(temperature, torch.Generator(generator.network.device).manual_seed(seed))
     n_drawn = max(n, min(_CANDIDATES * n, _MOST_CANDIDATES)) if following.strip() else n
     found, refused = _drawn(generator, moment, n_drawn, dice, wanted, wanted_still)
-    if following.strip() and len(found) > 1:
+    if following.strip() and len(found) > 1 and wanted_still():
         found = _resampled(generator, str(context), found, n, seed)
     return Draws(found[:n], refused)
 

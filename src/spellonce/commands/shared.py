@@ -87,11 +87,14 @@ def open_all(paths: Sequence[Path]) -> list[Source]:
 def in_groups(sources: Sequence[Source], n_bytes: int = 1 << 22) -> Iterator[list[Source]]:
     """Texts in their order, some at a time: what can well be read side by side."""
     group: list[Source] = []
+    total = 0
     for source in sources:
-        if group and sum(s.n_bytes() for s in [*group, source]) > n_bytes:
+        own = source.n_bytes()
+        if group and total + own > n_bytes:
             yield group
-            group = []
+            group, total = [], 0
         group.append(source)
+        total += own
     if group:
         yield group
 

@@ -63,7 +63,7 @@ class Experiment:
     jobs: tuple[Job, ...]
     report: Callable[[Sequence[Outcome], float | None], Report]
     """What is written, from outcomes and the seconds of each."""
-    look: Callable[[Path], dict[str, Any]] | None = None
+    look: Callable[[Path, str], dict[str, Any]] | None = None
     """What else is to be found out about a finished run, as JSON has it: `Outcome.seen`."""
 
 
@@ -225,8 +225,8 @@ def samples(wish: Wish) -> Experiment:
     return Experiment("samples", jobs, report, _samples)
 
 
-def _samples(run: Path) -> dict[str, Any]:
-    model = load(run)
+def _samples(run: Path, device: str) -> dict[str, Any]:
+    model = load(run, device=device)
     lexicon = model.lexicon
     texts = [
         {
@@ -276,10 +276,10 @@ def asides(wish: Wish) -> Experiment:
     return Experiment("asides", tuple(jobs), report, _segmentations)
 
 
-def _segmentations(run: Path) -> dict[str, Any]:
+def _segmentations(run: Path, device: str) -> dict[str, Any]:
     if run.name != "pure-bpe":
         return {}
-    model = load(run)
+    model = load(run, device=device)
     return model.segmentations(model.split_lines("valid"))
 
 
@@ -322,7 +322,7 @@ def adaptive(wish: Wish) -> Experiment:
     )
 
 
-def _adapted(run: Path) -> dict[str, Any]:
+def _adapted(run: Path, device: str) -> dict[str, Any]:
     """A run in each mode; it is tuned if it was not yet.
 
     Dynamic evaluation is slow, and scores the test split alone, with the cache; `tune` has tried it
@@ -330,7 +330,7 @@ def _adapted(run: Path) -> dict[str, Any]:
     """
     folder = RunFolder(run)
     if not (folder / "adaptive.json").is_file():
-        tune_run(load(run))
+        tune_run(load(run, device=device))
     splits = [s for s in ("valid", "test") if s in folder.read_config()["data"]["splits"]]
     modes = {"static": None, "cache": Learning(cache=True)}
     tuned = folder.read_json("adaptive.json")
@@ -339,7 +339,7 @@ def _adapted(run: Path) -> dict[str, Any]:
     return {
         "modes": {
             mode: {
-                split: evaluation_of(run, split, learning=learning)
+                split: evaluation_of(run, split, learning=learning, device=device)
                 for split in splits
                 if split == "test" or learning is None or not learning.dynamic
             }
@@ -462,7 +462,7 @@ def reproduce(
         outcomes.append(_outcome(job, made[job.name], folder, result, device or "cpu"))
         if experiment.look is not None:
             reporter.status(f"looking into {job.name}")
-            outcomes[-1] = replace(outcomes[-1], seen=experiment.look(folder))
+            outcomes[-1] = replace(outcomes[-1], seen=experiment.look(folder, device or "cpu"))
         keep(outcomes[-1], asked[job.name], _kept_at(out, experiment, job))
         told(
             f"{number} of {len(experiment.jobs)}: {job.name}, "

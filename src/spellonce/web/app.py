@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,8 +114,15 @@ class SpellRequest(_Asked):
 
 def create_app(load: Loading, limits: Limits = LIMITS, hosts: tuple[str, ...] = LOCAL) -> FastAPI:
     """The server of one model. `hosts`: the only names it answers to; none: any."""
+    turns = Turns(limits, load)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        turns.stopping.set()
+
     app = FastAPI(
-        title="spellonce", version=__version__, docs_url=None, redoc_url=None,
+        lifespan=lifespan, title="spellonce", version=__version__, docs_url=None, redoc_url=None,
         description="A two-level open-vocabulary language model: read, write, spell, explore.",
     )  # fmt: skip
     app.add_middleware(Guard, limit=limits.body, hosts=hosts)
@@ -126,7 +134,7 @@ def create_app(load: Loading, limits: Limits = LIMITS, hosts: tuple[str, ...] = 
         return JSONResponse({"detail": f"{where}: {first['msg']}" if where else first["msg"]}, 422)
 
     _add_pages(app)
-    _add_model(app, load, Turns(limits))
+    _add_model(app, load, turns)
     _add_results(app)
     return app
 
@@ -173,8 +181,7 @@ def _add_model(app: FastAPI, load: Loading, turns: Turns) -> None:
         request: Request, work: Callable[[Views, Callable[[], bool]], Any]
     ) -> Response:
         """What work gives, as JSON, which is made in the thread too."""
-        views = await load.views()
-        body = await turns.run(request, lambda wanted: _json(work(views, wanted)))
+        body = await turns.run(request, lambda views, wanted: _json(work(views, wanted)))
         return Response(body, media_type="application/json")
 
     @app.get("/api/v1/model")
@@ -194,10 +201,9 @@ def _add_model(app: FastAPI, load: Loading, turns: Turns) -> None:
     )
     async def sample(asked: SampleRequest, request: Request) -> StreamingResponse:
         """A text that continues the prompt, a line of JSON for each token as it is written."""
-        views = await load.views()
         listener = Listener(request)
         try:
-            await turns.take(listener)
+            views = await turns.take(listener)
         except BaseException:
             listener.close()
             raise
@@ -210,7 +216,7 @@ def _add_model(app: FastAPI, load: Loading, turns: Turns) -> None:
             tokens: Iterator[dict[str, Any]] = views.write(
                 asked.prompt, asked.n, asked.temperature, asked.seed, cache=asked.cache
             )
-            first = await in_thread(lambda: next(tokens, None))
+            first = await turns.in_thread(listener, lambda: next(tokens, None))
         except BaseException:
             ended()
             raise
@@ -285,7 +291,9 @@ def _add_results(app: FastAPI) -> None:
     )
     async def figure(name: str) -> FileResponse:
         """One of the pictures, as SVG."""
-        return FileResponse(_result(name, "svg"), media_type="image/svg+xml")
+        # Its colours are in its elements, and there is nothing else in it to be allowed.
+        policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+        return FileResponse(_result(name, "svg"), media_type="image/svg+xml", headers=policy)
 
     @app.get("/api/v1/results/tables/{name}", responses=_NOT_FOUND)
     async def table(name: str) -> dict[str, Any]:

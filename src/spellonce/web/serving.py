@@ -1,8 +1,8 @@
 """What stands between a model and whoever asks it: limits, turns, and a guard.
 
 One request at a time has the model, some may wait, and the others are told to come again (429).
-Work is done in a thread, so that others are answered meanwhile; whoever waits or writes a text
-stops when nobody listens any more.
+Work is done in a thread, so that others are answered meanwhile. It stops when nobody listens any
+more, when it has taken too long, and when the server ends (see `patience`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from spellonce.errors import SpellOnceError
+from spellonce.patience import while_wanted
 
 if TYPE_CHECKING:
     from spellonce.web.views import Views
@@ -55,7 +56,9 @@ class Limits:
     """Requests that may wait for the model."""
     seconds: float = 30.0
     """How long they may,"""
-    work: float = 10.0
+    work: float = 30.0
+    """how long work may take,"""
+    words_for: float = 10.0
     """and how long words are looked for."""
 
 
@@ -90,12 +93,15 @@ class Listener:
 class Turns:
     """Who may use the model."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, load: Loading) -> None:
         self.limits = limits
+        self.stopping = threading.Event()
+        """Set when the server ends."""
+        self._load = load
         self._lock = asyncio.Lock()
         self._waiting = 0
 
-    async def take(self, listener: Listener) -> None:
+    async def take(self, listener: Listener) -> Views:
         """Waits for the turn; refuses if too many do, if it takes too long, or nobody listens."""
         if self._waiting >= self.limits.waiting:
             raise _busy("too many are waiting for the model", 2)
@@ -112,28 +118,49 @@ class Turns:
                 mine.cancel()
         if not mine.done() or mine.cancelled():
             raise _busy("the model is busy", 5)
-        if listener.gone.is_set():
+        try:
+            if listener.gone.is_set():
+                raise _busy("nobody listens", 1)
+            return await asyncio.wait_for(self._load.views(), self.limits.seconds)
+        except TimeoutError:
             self.release()
-            raise _busy("nobody listens", 1)
+            raise _busy("the model is being loaded", 5) from None
+        except BaseException:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Whoever is next may begin."""
         self._lock.release()
 
-    async def run(self, request: Request, work: Callable[[Callable[[], bool]], _T]) -> _T:
-        """Does work in a thread, when it is its turn. It is given a way to ask if it is wanted."""
+    async def run(self, request: Request, work: Callable[[Views, Callable[[], bool]], _T]) -> _T:
+        """Does work in a thread, when it is its turn. It can ask if more words are wanted."""
         listener = Listener(request)
         try:
-            await self.take(listener)
-            end = time.monotonic() + self.limits.work
+            views = await self.take(listener)
+            end = time.monotonic() + self.limits.words_for
             try:
-                return await in_thread(
-                    lambda: work(lambda: not listener.gone.is_set() and time.monotonic() < end)
+                return await self.in_thread(
+                    listener,
+                    lambda: work(views, lambda: not self._is_over(listener, end)),
                 )
             finally:
                 self.release()
         finally:
             listener.close()
+
+    async def in_thread(self, listener: Listener, work: Callable[[], _T]) -> _T:
+        """Does work in a thread for as long as it may take and anybody wants it."""
+        end = time.monotonic() + self.limits.work
+
+        def patiently() -> _T:
+            with while_wanted(lambda: not self._is_over(listener, end)):
+                return work()
+
+        return await in_thread(patiently)
+
+    def _is_over(self, listener: Listener, end: float) -> bool:
+        return listener.gone.is_set() or self.stopping.is_set() or time.monotonic() > end
 
 
 def _busy(why: str, seconds: int) -> HTTPException:

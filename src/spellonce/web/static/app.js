@@ -324,9 +324,13 @@ let view = { x: 0, y: 0, scale: 1 };
 let marked = null;
 
 let explored = false;
+let fitted = false;  // a map that arrives while nobody looks has no size yet
 
 opened.explore = async () => {
-  if (explored) return drawMap();
+  if (explored) {
+    if (!fitted) fitMap();
+    return drawMap();
+  }
   explored = true;
   const parts = [
     async () => { map = await (await ask("map")).json(); fitMap(); await find(); },
@@ -352,6 +356,8 @@ function fitMap() {
   };
   const [left, right] = spread(map.x), [low, high] = spread(map.y);
   const { clientWidth: width, clientHeight: height } = $("map");
+  fitted = width > 0;
+  if (!fitted) return;
   view = {
     x: (left + right) / 2, y: (low + high) / 2,
     scale: Math.min(width / (right - left || 1), height / (high - low || 1)) * 0.9,
