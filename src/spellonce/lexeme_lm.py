@@ -62,7 +62,8 @@ class LexemeLMConfig:
     cuts: tuple[int, ...] = ()
     """Lexeme ids at which the softmax is split by frequency; none is the exact full softmax."""
     tail_size: int = 0
-    """Lexemes in each of the tails that all after the last cut are split into; 0: one tail."""
+    """Lexemes in the first of the tails that all after the last cut are split into, which grow with
+    the root of the rank; 0: one tail."""
     unigram_bias: bool = False
     """Start the softmax from the training frequencies instead of from the uniform distribution."""
 

@@ -3,8 +3,8 @@
 Lexeme ids are ordered by frequency, so a cut of the ids is a cut by frequency. Without cuts this is
 the paper's tied softmax, p(w | h) ∝ exp(e(w)·h + b(w)). With cuts, the frequent *head* competes
 with one vector per *tail*, and p(w | h) = p(tail | h) · p(w | tail, h) for the rest: exactly
-normalised, and far cheaper. With many tails of a fixed size, a step pays for those that occur in it
-and not for the size of the vocabulary. Rows keep their full width in any case, so e(w) is one thing
+normalised, and far cheaper. With many small tails, a step pays for those that occur in it and not
+for the size of the vocabulary. Rows keep their full width in any case, so e(w) is one thing
 to the speller and to everyone else.
 
     N positions, V lexemes, D embedding
@@ -12,7 +12,7 @@ to the speller and to everyone else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, cast
 
@@ -133,6 +133,21 @@ def sum_of_nats(
     return _sum(nats, share), nats
 
 
+def _growing(first: int, last: int, size: int) -> Iterator[int]:
+    """Where parts begin, the first of them of so many; they grow with the root of their rank.
+
+    A tail costs every token a row of the head, and its own rows whenever one of its lexemes is met.
+    Where the lexeme of rank r has a share of 1/r, the sum of both is least if sizes follow √r.
+
+    >>> list(_growing(100, 200, 20))
+    [100, 120, 142, 166, 192]
+    """
+    begin = first
+    while begin < last:
+        yield begin
+        begin += max(1, round(size * (begin / first) ** 0.5))
+
+
 class LexemeTable(nn.Module):
     """Embeddings e(w), biases b(w) and the distribution over lexemes that they define."""
 
@@ -140,8 +155,7 @@ class LexemeTable(nn.Module):
         self, n_lexemes: int, n_embed: int, cuts: tuple[int, ...] = (), tail_size: int = 0
     ) -> None:
         super().__init__()
-        last = max(cuts, default=0)
-        pieces = range(last, n_lexemes, tail_size) if cuts and tail_size else ()
+        pieces = _growing(max(cuts), n_lexemes, tail_size) if cuts and tail_size else ()
         inner = sorted({cut for cut in (*cuts, *pieces) if cut < n_lexemes})
         self.n_lexemes = n_lexemes
         self.bounds = [0, *inner, n_lexemes]
