@@ -4,6 +4,8 @@
 
 `torchrun --nproc-per-node 2 -m spellonce train` against `spellonce train`, recipe `cpu`, on the
 topics of Python's own `help()`, by turns; tokens per second as `result.json` has them, medians.
+Also how much a process has to say in a step, by the size of the lexicon: the gradients of what it
+has met, beside all that there are (the small recipe, made-up text, tails as in `bench_vocabulary`).
 """
 
 from __future__ import annotations
@@ -17,7 +19,20 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench_vocabulary import SIZES, make_trainer
 from common import bar, finish_command, write_topics
+
+
+def exchanged(n_lexemes: int) -> dict[str, float]:
+    """Megabytes of gradients of one step, and of all weights."""
+    trainer = make_trainer(n_lexemes, "tail_size=55")
+    trainer.step(lexicon=False)
+    met = [p.numel() for p in trainer.parameters.values() if p.grad is not None]
+    every = [p.numel() for p in trainer.parameters.values()]
+    return {
+        "lexemes": n_lexemes, "tokens": trainer.rails.window(0, 0).n_tokens,
+        "exchanged_mb": round(4e-6 * sum(met), 1), "weights_mb": round(4e-6 * sum(every), 1),
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -47,6 +62,7 @@ def main() -> None:
     medians = {name: statistics.median(found) for name, found in speed.items()}
     print(json.dumps({
         "benchmark": "processes", "tokens_per_second": medians,
+        "exchanged": [exchanged(n) for n in SIZES],
         "bars": [
             bar("tokens/s of two processes, of one with two threads",
                 medians["two processes"] / medians["one process"], "at least", 0.9, "×"),

@@ -98,7 +98,7 @@ class Model:
         """The same for lines, each with its `\\n` but perhaps the last."""
         reading = read(split_lines(lines) if isinstance(lines, str) else lines, self.format)
         if learning:
-            return self._learned(reading, learning)
+            return self._learned([reading], learning)[0]
         return score_reading(self.network, self.lexicon, reading)
 
     def score_texts(
@@ -119,14 +119,19 @@ class Model:
         parts = [_parts(text, apart, context) for text in texts]
         every = [read(split_lines(a + b), self.format) for group in parts for a, b in group]
         if learning:
-            found = [self._learned(reading, learning) for reading in every]
+            found = self._learned(every, learning)
         else:
             found = score_readings(self.network, self.lexicon, every)
         left = iter(found)
         return [merged([next(left).after(before) for before, _ in group]) for group in parts]
 
-    def _learned(self, reading: Reading, learning: Learning) -> TokenScores:
-        return score_adaptively(self.reader(learning), reading, reset=learning.reset)
+    def _learned(self, readings: Sequence[Reading], learning: Learning) -> list[TokenScores]:
+        """Each is read by a reader of its own."""
+        learner = self._learner(learning)
+        return [
+            score_adaptively(Reader(*learner), reading, reset=learning.reset)
+            for reading in readings
+        ]
 
     def spelled_bits(
         self, text: str, *, apart: bool = False, context: str = ""
