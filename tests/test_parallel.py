@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -168,4 +170,61 @@ def test_torchrun(text: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["steps"] == 12
+    check_same(tmp_path / "team", tmp_path / "one")
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[tuple[str, str, str]]]:
+    """(name, address, interface) of two hosts: name spaces with a cable between them."""
+    names = [f"spellonce-{os.getpid()}-{i}" for i in (0, 1)]
+    ends = [f"sp{os.getpid() % 100_000}{i}" for i in "ab"]
+    made = [
+        *[["ip", "netns", "add", name] for name in names],
+        ["ip", "link", "add", ends[0], "type", "veth", "peer", "name", ends[1]],
+        *[["ip", "link", "set", end, "netns", name] for end, name in zip(ends, names, strict=True)],
+        *[
+            ["ip", "-n", name, *command]
+            for i, (end, name) in enumerate(zip(ends, names, strict=True))
+            for command in (
+                ["addr", "add", f"10.213.7.{i + 1}/24", "dev", end],
+                ["link", "set", end, "up"],
+                ["link", "set", "lo", "up"],
+            )
+        ],
+    ]
+    try:
+        for command in made:
+            try:
+                subprocess.run(command, check=True, capture_output=True, text=True)
+            except (OSError, subprocess.CalledProcessError) as error:
+                pytest.skip(f"no hosts can be made here: {error}")
+        yield [
+            (name, f"10.213.7.{i + 1}", end)
+            for i, (name, end) in enumerate(zip(names, ends, strict=True))
+        ]
+    finally:
+        for name in names:
+            with suppress(OSError):
+                subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+@pytest.mark.slow
+def test_two_hosts(hosts: list[tuple[str, str, str]], text: Path, tmp_path: Path) -> None:
+    """A process on each, a disk that they share, and nothing else in common."""
+    asked = ["train", str(text), "--steps", "12", *tiny(*NOISY, *SPELLED)]
+    call(*asked, "--out", tmp_path / "one").ok()
+    team = [
+        subprocess.Popen(
+            ["ip", "netns", "exec", name, sys.executable, "-m", "torch.distributed.run",
+             "--nnodes", "2", "--node-rank", str(i), "--nproc-per-node", "1",
+             "--master-addr", hosts[0][1], "--master-port", "29417", "-m", "spellonce", *asked,
+             "--out", str(tmp_path / "team"), "--json"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": end},
+        )
+        for i, (name, _, end) in enumerate(hosts)
+    ]  # fmt: skip
+    told = [process.communicate(timeout=240) for process in team]
+    assert [process.returncode for process in team] == [0, 0], told
+    assert json.loads(told[0][0])["steps"] == 12 and told[1][0] == ""
     check_same(tmp_path / "team", tmp_path / "one")
