@@ -55,6 +55,7 @@ def main() -> None:
         print(json.dumps({"benchmark": "steps", "skipped": str(error)}))
         return
     runtime.prepare("cpu")
+    runtime.keep_memory()  # as `train` does
     names = list(dict.fromkeys(["full-small", *arguments.recipe]))
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

@@ -139,6 +139,7 @@ def main() -> None:
     parser.add_argument("--memory", metavar="NAME")
     arguments = parser.parse_args()
     runtime.prepare("cpu")
+    runtime.keep_memory()  # as `train` does
     lexicon = made_up_lexicon(N_LEXEMES, N_NOVEL)
     if arguments.memory:
         step, _ = make(arguments.memory, lexicon)

@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     arguments = parser.parse_args()
     runtime.prepare("cpu")
+    runtime.keep_memory()  # as `train` does
     trainers = {f"split {n}": make_trainer(n, "tail_size=55") for n in SIZES}
     trainers |= {f"exact {n}": make_trainer(n, "cuts=") for n in EXACT}
     seconds = take_turns(

@@ -177,10 +177,10 @@ def test_embeddings_are_one_thing(cuts: tuple[int, ...], tail_size: int) -> None
 @settings(deadline=None, max_examples=30)
 @given(
     n=st.integers(0, 9), v=st.integers(1, 9), rows=st.integers(1, 4), seed=st.integers(0, 99),
-    shared=st.booleans(),
+    shared=st.booleans(), few=st.sampled_from([0, 5]),
 )  # fmt: skip
 def test_blockwise_softmax_equals_cross_entropy(
-    n: int, v: int, rows: int, seed: int, shared: bool
+    n: int, v: int, rows: int, seed: int, shared: bool, few: int
 ) -> None:
     g, d = generator(seed), 3
     tensors = [torch.randn(*s, generator=g).requires_grad_() for s in ((n, d), (v, d), (v,))]
@@ -193,6 +193,7 @@ def test_blockwise_softmax_equals_cross_entropy(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("spellonce.softmax._BLOCK", rows * v)
         patch.setattr("spellonce.softmax._ROWS", 1)
+        patch.setattr("spellonce.softmax._FEW", few)
         total, nats = sum_of_nats(hidden, weight, bias, targets, share)
         with torch.no_grad():
             torch.testing.assert_close(_blockwise(*tensors, targets, share, None), nats)
@@ -223,9 +224,13 @@ def test_blockwise_softmax_in_bfloat16_is_near_the_exact_one(rows: int, shared: 
 
 def test_a_peaked_softmax_stays_finite() -> None:
     hidden = torch.tensor([[1e4], [-1e4]])
-    weight = torch.tensor([[1.0], [-1.0], [0.0]])
-    _, nats = sum_of_nats(hidden, weight, torch.zeros(3), torch.tensor([1, 1]))
-    assert nats.tolist() == [2e4, 0.0]
+    weight = torch.tensor([[1.0], [-1.0], [0.0]]).requires_grad_()
+    with pytest.MonkeyPatch.context() as patch:
+        for few in (0, 16):
+            patch.setattr("spellonce.softmax._FEW", few)
+            total, nats = sum_of_nats(hidden, weight, torch.zeros(3), torch.tensor([1, 1]))
+            assert nats.tolist() == [2e4, 0.0]
+            assert torch.autograd.grad(total, weight)[0].tolist() == [[1e4], [-1e4], [0.0]]
 
 
 @pytest.mark.parametrize(

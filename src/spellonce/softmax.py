@@ -21,6 +21,8 @@ from torch import Tensor, nn
 
 _BLOCK = 1 << 22
 """Logits held at a time: what makes the memory of a large softmax small."""
+_FEW = 16
+"""Rows that are done at once and without further ado."""
 _ROWS, _MOST = 256, 1 << 24
 """But as many rows as products need to be fast, up to so many logits."""
 
@@ -81,6 +83,8 @@ def _blockwise(
     """
     n, v = len(hidden), len(weight)
     low = _precision(hidden)
+    if gradients is not None and 0 < n <= _FEW and hidden.dtype == weight.dtype == low:
+        return _of_few(hidden, weight, bias, targets, share, gradients)
     exact = torch.promote_types(hidden.dtype, weight.dtype)
     rows = max(1, min(n, max(_BLOCK // v, min(_ROWS, _MOST // v))))
     nats = hidden.new_empty(n, dtype=exact)
@@ -111,6 +115,29 @@ def _blockwise(
             d_weight.index_add_(0, target, at_target.to(weight.dtype), alpha=-1)
             d_bias += torch.mv(odds.T, scale[:, 0].to(low))
             d_bias.index_add_(0, target, counts[:, 0].to(bias.dtype), alpha=-1)
+    return nats
+
+
+def _of_few(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    targets: Tensor,
+    share: Tensor | None,
+    gradients: tuple[Tensor, Tensor, Tensor],
+) -> Tensor:
+    """The same for a few rows, of a tail for instance, where what costs is how much is called."""
+    d_hidden, d_weight, d_bias = gradients
+    logits = torch.addmm(bias, hidden, weight.T)
+    total = logits.logsumexp(1, keepdim=True)
+    at_target = targets[:, None]
+    nats = (total - logits.gather(1, at_target))[:, 0]
+    slope = logits.sub_(total).exp_().scatter_add_(1, at_target, -torch.ones_like(total))
+    if share is not None:
+        slope *= share[:, None]
+    torch.mm(slope, weight, out=d_hidden)
+    torch.mm(slope.T, hidden, out=d_weight)
+    torch.sum(slope, 0, out=d_bias)
     return nats
 
 
