@@ -44,7 +44,7 @@ def write(page: Page, found: Found, scripts: Mapping[str, Path], out: Path) -> N
     for name, result in found.items():
         docstring = ast.get_docstring(ast.parse(scripts[name].read_text(encoding="utf-8"))) or ""
         parts += [f"## {name.capitalize()}", docstring.replace("\n    ", "\n\n    ", 1)]
-        parts += [_details(result), _origin(result)]
+        parts += [_details(result), result.get("note", ""), _origin(result)]
     (out / f"{page.name}.md").write_text(
         "\n\n".join(part for part in parts if part) + "\n", encoding="utf-8"
     )

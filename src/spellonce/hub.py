@@ -88,7 +88,8 @@ def pack(folder: RunFolder, target: Path, *, small: bool = False, dynamic: bool 
 
     `small`: weights in small integers. Not `dynamic`: without what dynamic evaluation needs.
     """
-    config, tensors = folder.read_config(), folder.read_model()
+    folder.check_model()
+    config, tensors = folder.read_config(), folder.read_weights()
     ngrams, gradients = folder.read_ngrams(), folder.read_gradients() if dynamic else None
     target.mkdir(parents=True, exist_ok=True)
     for name in FILES:  # of a model that was here before
@@ -136,7 +137,7 @@ def save(folder: RunFolder, target: Path, **options: Any) -> str | None:
     if target.resolve() == folder.path.resolve():
         raise RunError(f"{target} is the run itself: name another folder")
     card = _card(folder, options.get("repo_id") or target.name)
-    folder.read_model()  # nothing is removed before it is known to be good
+    folder.check_model()  # nothing is removed before it is known to be good
     _refuse_what_is_not_ours(target)
     (target / "README.md").unlink(missing_ok=True)  # the card of what was here before
     saved = Pretrained(folder.path).save_pretrained(target, model_card_kwargs=card, **options)

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from spellonce import ngrams
 from spellonce.errors import ConfigError
-from spellonce.lexicon import BOUNDARY_SYMBOL, EOS_ID, N_SPECIAL, UNK_ID, Lexicon
+from spellonce.lexicon import BOUNDARY_SYMBOL, N_SPECIAL, UNK_ID, Lexicon
 from spellonce.ngrams import Ngrams
 
 
@@ -209,17 +209,6 @@ class TextMixture(_Gate):
         p, kinds = self.ngrams.probabilities(targets.cpu().numpy(), before, left_out=left_out)
         return p.ravel(), kinds.ravel()
 
-    def streams(
-        self, streams: list[NDArray[np.int64]]
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """(p, kind of context) of all ids of streams that follow an EOS each, end to end."""
-        before = np.full((self.ngrams.reach, 1), -1)
-        before[-1:] = EOS_ID
-        found = [self.ngrams.probabilities(stream[:, None], before) for stream in streams]
-        p = np.concatenate([np.zeros((0, 1)), *(p for p, _ in found)])[:, 0]
-        kinds = np.concatenate([np.zeros((0, 1), dtype=np.int64), *(kinds for _, kinds in found)])
-        return p, kinds[:, 0]
-
 
 class SpellingMixture(_Gate):
     """Beside a speller."""
@@ -253,8 +242,9 @@ def neighbour_vectors(model: Ngrams, width: int, generator: torch.Generator) -> 
     if model.reach == 0:  # a text of one word
         return torch.zeros(model.n_words, width)
     n, pairs = model.n_words, model.orders[1]
-    before, word = torch.from_numpy(pairs.keys // n), torch.from_numpy(pairs.keys % n)
-    together = torch.from_numpy(pairs.counts).double()
+    before = torch.from_numpy(pairs.contexts())
+    word = torch.from_numpy(pairs.words.astype(np.int64))
+    together = torch.from_numpy(pairs.counts.astype(np.float64))
     alone = [together.new_zeros(n).index_add_(0, place, together) for place in (before, word)]
     information = (together * together.sum() / (alone[0][before] * alone[1][word])).log()
     places = torch.cat([torch.stack([word, before]), torch.stack([before, n + word])], 1)

@@ -453,17 +453,25 @@ def load(run: str | Path | None = None, *, device: str = "cpu") -> Model:
     runtime.give_memory_back()
     folder = RunFolder(find_run(run))
     config = folder.read_config()
-    tensors = folder.read_model()
+    folder.check_model()
     recipe = recipes.from_json(config["recipe"])
     lexicon = lexicons.load(folder / "lexicon.tsv")
-    arrays = folder.read_ngrams()
-    try:
-        counted = None if arrays is None else Counted.of_arrays(arrays)
-        if counted is not None:
-            counted.check_fits(lexicon)
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{folder / 'ngrams.safetensors'} is damaged: {error}") from error
+    # Counts first: to take them from the disk needs more memory for a moment than to have them.
+    counted = _load_counts(folder, lexicon)
     network = recipes.build_model(recipe, lexicon, load_units(folder), counted)
-    load_weights(dict(network.named_parameters()), tensors)
+    load_weights(dict(network.named_parameters()), folder.read_weights())
     network.requires_grad_(False).to(chosen)
     return Model(network, lexicon, recipe, text_format(config), config, folder)
+
+
+def _load_counts(folder: RunFolder, lexicon: Lexicon) -> Counted | None:
+    """The counts of a model that has any."""
+    arrays = folder.read_ngrams()
+    if arrays is None:
+        return None
+    try:
+        counted = Counted.of_arrays(arrays)
+        counted.check_fits(lexicon)
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{folder / 'ngrams.safetensors'} is damaged: {error}") from error
+    return counted

@@ -194,11 +194,10 @@ def detached(state: State) -> State:
 
 
 def load_weights(parameters: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Copies tensors into parameters of the same names and shapes."""
+    """Gives parameters the tensors of the same names and shapes, which are theirs from then on."""
     for name, parameter in parameters.items():
         tensor = tensors.get(name)
         if tensor is None or tensor.shape != parameter.shape:
             got = "nothing" if tensor is None else tuple(tensor.shape)
             raise RunError(f"the weights do not fit: {name} is {got}, not {tuple(parameter.shape)}")
-        with torch.no_grad():
-            parameter.copy_(tensor)
+        parameter.data = tensor.to(parameter)

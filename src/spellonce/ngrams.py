@@ -8,8 +8,8 @@ end of the recursion is uniform. Nothing is learned by gradient, so it is made i
 Below the highest order, an n-gram that nothing can stand before (at the beginning of a text, or
 after a break) counts every time. A word that was counted itself can be left out.
 
-An n-gram is known by the place of its key, place of its first n−1 words · V + last word, among the
-sorted keys of its order: all positions of a text are looked up at once.
+An n-gram is known by its place among those of its order, which are sorted by context (the place of
+the first n−1 words) and last word: all positions of a text are looked up at once.
 
 No torch here.
 
@@ -39,32 +39,55 @@ _STORED = ("gaps", "large_gaps", "counts", "large_counts", "once")
 class Order:
     """The n-grams of one length n. Those of length 1 all have the same context."""
 
-    keys: Words
-    """Sorted."""
-    counts: NDArray[np.int32]
+    begins: NDArray[np.unsignedinteger[Any]]
+    """Where the n-grams of each context begin, and where the last one's end."""
+    words: NDArray[np.unsignedinteger[Any]]
+    """The last word of each n-gram; sorted in each context."""
+    counts: NDArray[np.unsignedinteger[Any]]
     """a of each."""
-    once: NDArray[np.bool_]
-    """Whether it occurs but once."""
-    totals: NDArray[np.int32]
+    once: NDArray[np.uint8]
+    """Whether it occurs but once: a bit each."""
+    totals: NDArray[np.unsignedinteger[Any]]
     """A of each context, that is of each n-gram one shorter."""
     left: NDArray[np.float32]
     """Σ D in each context."""
     discounts: NDArray[np.float64]
     """D of counts of 0, 1, 2, and 3 or more."""
 
-    def find(self, contexts: Words, words: Words, n_words: int) -> Words:
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def contexts(self) -> Words:
+        """The context of each n-gram."""
+        return np.repeat(np.arange(len(self.begins) - 1), np.diff(self.begins))
+
+    def find(self, contexts: Words, words: Words) -> Words:
         """Places of n-grams; −1 for those that were never seen."""
-        wanted = np.where(contexts < 0, _ABSENT, contexts * n_words + words)
-        place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        return np.where(self.keys[place] == wanted, place, _ABSENT)
+        places = np.full(contexts.shape, _ABSENT)
+        known = np.nonzero(contexts >= 0)
+        context, word = contexts[known], words[known]
+        low, end = (self.begins[context + i].astype(np.int64) for i in (0, 1))
+        high = end
+        # Binary search for all at once; the context with the most n-grams says when it is done.
+        for _ in range(int((high - low).max(initial=0)).bit_length()):
+            middle = (low + high) >> 1
+            is_below = (low < high) & (self.words[middle - (middle == len(self))] < word)
+            low, high = np.where(is_below, middle + 1, low), np.where(is_below, high, middle)
+        is_there = (low < end) & (self.words[np.minimum(low, len(self) - 1)] == word)
+        places[known] = np.where(is_there, low, _ABSENT)
+        return places
+
+    def is_once(self, places: Words) -> NDArray[np.bool_]:
+        """Whether n-grams occur but once."""
+        return (self.once[places >> 3] >> (7 - (places & 7)) & 1).astype(bool)
 
     def mix(
         self, p: NDArray[np.float64], contexts: Words, places: Words, gone: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """(p_n out of p_{n−1}, A) where so many of each n-gram are taken away; A = 0: p_{n−1}."""
-        a = np.where(places >= 0, self.counts[places], 0)
+        a = np.where(places >= 0, self.counts[places], 0).astype(np.int64)
         gone = np.where(places >= 0, np.minimum(gone, a), 0)
-        total = np.where(contexts >= 0, self.totals[contexts], 0) - gone
+        total = np.where(contexts >= 0, self.totals[contexts], 0).astype(np.int64) - gone
         d, d_full = (self.discounts[np.minimum(x, 3)] for x in (a - gone, a))
         left = self.left[contexts] - d_full + d
         mixed = (a - gone - d + left * p) / np.maximum(total, 1)
@@ -103,7 +126,7 @@ class Ngrams:
     @property
     def n_words(self) -> int:
         """V"""
-        return len(self.orders[0].keys)
+        return len(self.orders[0])
 
     @property
     def reach(self) -> int:
@@ -128,7 +151,7 @@ class Ngrams:
         grams = seen
         for order in self.orders[1:]:
             context = grams[:-1]
-            grams = order.find(context, seen[len(seen) - len(context) :], self.n_words)
+            grams = order.find(context, seen[len(seen) - len(context) :])
             # Of those that are looked up, the last T are about our words.
             contexts.append(context[len(context) - len(words) :])
             places.append(grams[len(grams) - len(words) :])
@@ -138,7 +161,7 @@ class Ngrams:
             gone = np.broadcast_to(np.asarray(left_out), words.shape).astype(np.int64)
             if n < self.reach and np.any(left_out):  # something is gone if nothing else was there
                 longer = places[n + 1]
-                gone[(longer >= 0) & ~self.orders[n + 1].once[longer]] = 0
+                gone[(longer >= 0) & ~self.orders[n + 1].is_once(longer)] = 0
             p, total = order.mix(p, contexts[n], places[n], gone)
             if n > 0:
                 kinds = np.where(total > 0, _kind(n, total), kinds)
@@ -165,19 +188,18 @@ class Ngrams:
             if context < 0:
                 break
             if total := int(order.totals[context]):
-                begin = context * self.n_words
-                low, high = np.searchsorted(order.keys, [begin, begin + self.n_words])
-                a = order.counts[low:high]
+                seen = slice(*order.begins[context : context + 2].tolist())
+                a = order.counts[seen].astype(np.int64)
                 rest = float(order.left[context]) / total  # γ
                 found = Expansion(
                     found.unigram * rest,
-                    np.concatenate([found.words, order.keys[low:high] - begin]),
+                    np.concatenate([found.words, order.words[seen].astype(np.int64)]),
                     np.concatenate([
                         found.p * rest, (a - order.discounts[np.minimum(a, 3)]) / total
                     ]),
                     int(_kind(n, np.array(total))),
                 )  # fmt: skip
-            contexts = order.find(contexts[:-1], history[n:], self.n_words)
+            contexts = order.find(contexts[:-1], history[n:])
         return found
 
     def distribution(self, before: Sequence[int]) -> tuple[NDArray[np.float64], int]:
@@ -190,9 +212,9 @@ class Ngrams:
         integers, and nothing that follows from the rest."""
         found: dict[str, NDArray[Any]] = {}
         for n, order in enumerate(self.orders, 1):
-            gaps = _narrow(np.diff(order.keys, prepend=-1) - _MIDDLE, np.int16)
-            counts = _narrow(order.counts, np.uint8)
-            parts: tuple[NDArray[Any], ...] = (*gaps, *counts, np.packbits(order.once))
+            keys = order.contexts() * self.n_words + order.words
+            gaps = _narrow(np.diff(keys, prepend=-1) - _MIDDLE, np.int16)
+            parts: tuple[NDArray[Any], ...] = (*gaps, *_narrow(order.counts, np.uint8), order.once)
             found |= {f"{n}.{name}": part for name, part in zip(_STORED, parts, strict=True)}
         return found
 
@@ -205,17 +227,19 @@ class Ngrams:
             if any(part is None for part in own):
                 raise ValueError(f"n-grams of {n} are missing")
             gaps, large_gaps, counts, large_counts, once = cast(list[NDArray[Any]], own)
-            keys = np.cumsum(_wide(gaps, large_gaps) + _MIDDLE) - 1
+            keys = _wide(gaps, large_gaps)
+            keys += _MIDDLE
+            is_rising = bool((keys > 0).all())
+            np.cumsum(keys, out=keys)
+            keys -= 1
             every = _wide(counts, large_counts)
-            n_words = len(orders[0].keys) if orders else len(keys)
-            n_contexts = len(orders[-1].keys) if orders else 1
-            last = n_contexts * n_words if n > 1 else len(keys)
+            n_words = len(orders[0]) if orders else len(keys)
+            last = len(orders[-1]) * n_words if orders else len(keys)
             if len(every) != len(keys) or len(once) != -(-len(keys) // 8) or not (
-                len(keys) and (np.diff(keys, prepend=-1) > 0).all() and keys[-1] < last
+                len(keys) and is_rising and keys.min() >= 0 and keys[-1] < last
             ):  # fmt: skip
                 raise ValueError(f"n-grams of {n} do not fit together")
-            is_once = np.unpackbits(once, count=len(keys)).astype(bool)
-            orders.append(_order(keys, is_once, every, n, n_words, orders))
+            orders.append(_order(keys, once, every, n, n_words, orders))
         if not orders:
             raise ValueError("there are no n-grams")
         return cls(tuple(orders))
@@ -275,7 +299,7 @@ def count(
             adjusted = _preceded(places, 1 + whole, first, len(keys))
             if n == 1 and is_given is not None:
                 adjusted -= np.bincount(text[is_given], minlength=n_words)
-        orders.append(_order(keys, counts == 1, adjusted, n, n_words, orders))
+        orders.append(_order(keys, np.packbits(counts == 1), adjusted, n, n_words, orders))
         if not len(whole):
             break
         places = np.full(len(last), _ABSENT)
@@ -297,24 +321,32 @@ def _preceded(places: Words, ends: Words, first: Words, n: int) -> NDArray[np.in
 
 def _order(
     keys: Words,
-    once: NDArray[np.bool_],
+    once: NDArray[np.uint8],
     adjusted: NDArray[np.int64],
     n: int,
     n_words: int,
     shorter: Sequence[Order],
 ) -> Order:
+    """The n-grams with sorted keys, context · V + last word."""
     contexts = keys // n_words if n > 1 else np.zeros_like(keys)
-    n_contexts = len(shorter[-1].keys) if shorter else 1
+    n_contexts = len(shorter[-1]) if shorter else 1
     discounts = _discounts(adjusted)
-    taken = discounts[np.minimum(adjusted, 3)]
+    totals = np.bincount(contexts, adjusted, n_contexts).astype(np.int64)
+    left = np.bincount(contexts, discounts[np.minimum(adjusted, 3)], n_contexts)
     return Order(
-        keys,
-        adjusted.astype(np.int32),
+        _smallest(np.concatenate([[0], np.bincount(contexts, minlength=n_contexts).cumsum()])),
+        _smallest(keys - contexts * n_words),
+        _smallest(adjusted),
         once,
-        np.bincount(contexts, adjusted, n_contexts).astype(np.int32),
-        np.bincount(contexts, taken, n_contexts).astype(np.float32),
+        _smallest(totals),
+        left.astype(np.float32),
         discounts,
     )
+
+
+def _smallest(values: NDArray[np.int64]) -> NDArray[np.unsignedinteger[Any]]:
+    """Numbers in as few bytes as hold the largest of them."""
+    return values.astype(np.min_scalar_type(values.max(initial=0)))
 
 
 def _kind(n: int, totals: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

@@ -28,9 +28,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import filelock
+import safetensors
 import safetensors.torch
 import torch
 from numpy.typing import NDArray
@@ -243,14 +244,17 @@ class RunFolder:
         sums = {name: sha256(self / name) for name in names if (self / name).is_file()}
         self.write_json("checksums.json", sums)
 
-    def read_model(self) -> dict[str, Tensor]:
-        """Reads `model.safetensors`, if it is what was written."""
+    def check_model(self) -> None:
+        """Refuses a run that has no model yet, or whose files are not what was written."""
         self.check_has_model()
         for name, expected in self.read_json("checksums.json").items():
             if Path(name).name != name or not (self / name).is_file():
                 raise RunError(f"{self.path} has no {name}: restore it, or train again")
             if sha256(self / name) != expected:
                 raise RunError(f"{self / name} is damaged: its checksum is not the one recorded")
+
+    def read_weights(self) -> dict[str, Tensor]:
+        """Reads `model.safetensors`."""
         return small_weights.whole(read_tensors(self / "model.safetensors"))
 
     @property
@@ -441,11 +445,19 @@ def to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file."""
     try:
-        return safetensors.torch.load(path.read_bytes())
+        with safetensors.safe_open(path, "pt") as file:
+            names = list(file.keys())
+        return {name: _read_tensor(path, name) for name in names}
     except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}") from error
+        raise RunError(f"cannot read {path}: {error.strerror or error}") from error
     except (SafetensorError, ValueError, KeyError) as error:
         raise RunError(f"{path} is damaged: {error}") from error
+
+
+def _read_tensor(path: Path, name: str) -> Tensor:
+    # The file is mapped for each tensor anew: so no more than that of it is in memory at a time.
+    with safetensors.safe_open(path, "pt") as file:
+        return cast(Tensor, file.get_tensor(name)).clone()
 
 
 def sha256(path: Path) -> str:

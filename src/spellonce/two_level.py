@@ -300,7 +300,6 @@ class TwoLevel(Network):
             raise ValueError("novel words cannot be scored without a speller for them")
         row = np.cumsum(ids == UNK_ID) - 1
         lm_nats, spell_nats = np.zeros(len(ids)), np.zeros(len(ids))
-        counted = None if self.mixture is None else self.mixture.streams(list(streams))
         pending: list[tuple[Tensor, NDArray[np.int64]]] = []
 
         def spell_pending() -> None:
@@ -316,17 +315,18 @@ class TwoLevel(Network):
                 patience.check()
                 is_novel = ids[strip.places] == UNK_ID
                 novel, places = strip.real[is_novel], strip.places[is_novel]
-                hidden, state = self._read(
-                    torch.from_numpy(strip.inputs).to(self.device), novel,
-                    spellings.take(row[places]), state,
-                )  # fmt: skip
+                inputs = torch.from_numpy(strip.inputs).to(self.device)
+                before = state[-1]
+                hidden, state = self._read(inputs, novel, spellings.take(row[places]), state)
                 h = hidden.states.flatten(0, 1)  # (T·B, D)
-                targets = torch.from_numpy(ids[strip.places]).to(self.device)
-                real = h[torch.from_numpy(strip.real).to(self.device)]
-                nats = self.lm.table.nats(real, targets)[1]
-                if self.mixture is not None and counted is not None:
-                    p, kinds = counted
-                    nats = self.mixture.nats(nats, real, p[strip.places], kinds[strip.places])
+                real = torch.from_numpy(strip.real).to(self.device)
+                targets = torch.zeros_like(inputs)
+                targets.view(-1)[real] = torch.from_numpy(ids[strip.places]).to(self.device)
+                rows = h[real]
+                nats = self.lm.table.nats(rows, targets.view(-1)[real])[1]
+                if self.mixture is not None:
+                    p, kinds = self.mixture.window(before[0], inputs, targets, left_out=False)
+                    nats = self.mixture.nats(nats, rows, p[strip.real], kinds[strip.real])
                 lm_nats[strip.places] = nats.double().cpu().numpy()
                 if len(novel):
                     pending.append((h[torch.from_numpy(novel).to(self.device)], places))
