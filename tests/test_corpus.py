@@ -290,6 +290,27 @@ def test_several_files_are_joined_by_a_line_break(tmp_path: Path) -> None:
     assert [f"number {i}" in line for i, line in enumerate(lines)] == [True] * 3
 
 
+def test_a_folder_of_texts_is_all_of_them(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    (folder / "more").mkdir(parents=True)
+    for name in ("b", "a", "more/c"):
+        write(folder / f"{name}.txt", f"the text of {name} " * 40)
+    write(folder / "empty.txt", "")
+    write(folder / "notes.md", "none of it")
+    write(folder / "dataset.toml", 'articles = "line"\n')
+    dataset = corpus.open_files([folder])
+    assert dataset.name == "mine" and dataset.format == TextFormat(articles="line")
+    lines = list(dataset.split("train").lines())
+    names = ("a", "b", "more/c")
+    assert all(f"of {name}" in line for name, line in zip(names, lines, strict=True))
+    for path in (tmp_path, folder / "more"):
+        (path / "nothing").mkdir()
+        with pytest.raises(DataError, match="neither"):
+            corpus.open_files([path / "nothing"])
+    with pytest.raises(DataError, match="is a folder"):
+        corpus.open_files([folder, folder / "a.txt"])
+
+
 @pytest.mark.parametrize("settings", ['tokenisation = "x"', "articles = [", 'articles = "page"'])
 def test_a_bad_dataset_toml_is_refused(tmp_path: Path, settings: str) -> None:
     for name in ("train", "valid"):

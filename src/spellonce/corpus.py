@@ -1,7 +1,7 @@
 """Data sets on disk: where they are, how they are split, and the lines of their texts.
 
-A data set is a folder with `train.txt`, `valid.txt` and `test.txt`, or any text files, which are
-then split here.
+A data set is a folder with `train.txt`, `valid.txt` and `test.txt`, or any text files, or a folder
+of them, which are then split here.
 
 No torch here.
 """
@@ -143,9 +143,16 @@ def open_folder(folder: Path) -> Dataset:
 
 
 def open_files(paths: Sequence[Path]) -> Dataset:
-    """A data set from text files (or one folder): the end of each is held out."""
+    """A data set from text files: the end of each is held out. Or from one folder: if it has no
+    `train.txt`, it is the texts in it, and in folders in it, in the order of their names.
+    """
     if len(paths) == 1 and paths[0].is_dir():
-        return open_folder(paths[0])
+        (folder,) = paths
+        if (folder / "train.txt").exists():
+            return open_folder(folder)
+        found = open_files(_texts_in(folder))
+        how = _read_format(folder / "dataset.toml")
+        return replace(found, name=folder.resolve().name, format=how)
     wholes = [_whole(path) for path in paths]
     for split in (_split_segment, _split_short):
         parts = [split(whole) for whole in wholes]
@@ -158,6 +165,14 @@ def open_files(paths: Sequence[Path]) -> Dataset:
     raise DataError(f"{paths[0]} is too short to be split: one character cannot be held out")
 
 
+def _texts_in(folder: Path) -> list[Path]:
+    """The text files in a folder that have anything in them."""
+    found = [p for p in sorted(folder.rglob("*.txt")) if p.is_file() and p.stat().st_size]
+    if not found:
+        raise DataError(f"{folder} has neither train.txt nor any other .txt file with text in it")
+    return found
+
+
 def open_text(path: Path) -> Source:
     """One text file as it is."""
     return Source((_whole(path),))
@@ -165,7 +180,7 @@ def open_text(path: Path) -> Source:
 
 def _whole(path: Path) -> Segment:
     if path.is_dir():
-        raise DataError(f"{path} is a folder: give files, or one folder with train.txt")
+        raise DataError(f"{path} is a folder: give files, or one folder and nothing else")
     try:
         size = path.stat().st_size
     except OSError as error:
