@@ -21,10 +21,10 @@ demo: setup ## train on Python's help topics for a minute, and show what came of
 	$(BIN)/spellonce demo
 
 # Two processes, one thread each: the same losses on any number of cores.
-test: setup ## the tests, but for those that take minutes each
+test: setup ## the tests, but for the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-test-slow: setup ## those
+test-slow: setup ## the tests that take minutes each
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow
 
 lint: setup ## ruff and mypy
@@ -42,6 +42,6 @@ bench: setup ## speed and memory; writes docs/performance.*
 soak: setup ## faults, load and growth, for hours; writes docs/reliability.*
 	$(BIN)/python benchmarks/run.py --soak
 
-clean: ## remove what was made
+clean: ## remove what was made, .venv too
 	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +

@@ -2,10 +2,13 @@
 
     config.json         format version, recipe, seed, versions, data and their checksums
     lexicon.tsv         alphabet and types
+    units.tsv           the units of a model over pieces of words
     model.safetensors   the weights
     ngrams.safetensors  the counts of a model that has any
     gradients.safetensors   how large its gradients were: what dynamic evaluation needs
     adaptive.json       what `tune` found: how the model learns while it reads
+    checksums.json      of all that a loaded model depends on
+    plan.json           how long the training is
     log.jsonl           one line per report
     result.json         what `train --json` prints; there when the run is finished
     checkpoint/         all that --resume needs

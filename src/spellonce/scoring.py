@@ -31,6 +31,11 @@ def score_readings(
     ]
 
 
+def score_reading(network: Network, lexicon: Lexicon, reading: Reading) -> TokenScores:
+    """The same for one text."""
+    return score_readings(network, lexicon, [reading])[0]
+
+
 def _scores(
     network: Network,
     lexicon: Lexicon,
@@ -161,8 +166,3 @@ def spelled_bits(
             steps.take(symbol)
         found[i] = bits
     return found
-
-
-def score_reading(network: Network, lexicon: Lexicon, reading: Reading) -> TokenScores:
-    """The same for one text."""
-    return score_readings(network, lexicon, [reading])[0]

@@ -186,10 +186,10 @@ def score(
         str, typer.Option(metavar="TEXT", help="What comes before each text; it is not scored.")
     ] = "",
     line_ends: Annotated[
-        str, typer.Option(help="A line end has a row, counts to the word before it, or skip it.")
+        str, typer.Option(help="A line end: row (its own), word (counts to the word before it) or skip.")
     ] = "row",
     first_word: Annotated[
-        str, typer.Option(help="The first word of each line: score, or skip it.")
+        str, typer.Option(help="The first word of each line: score or skip.")
     ] = "score",
     characters: Annotated[
         bool, typer.Option("--characters", help="How the spelling of novel words adds up.")
