@@ -22,9 +22,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import spellonce
+from spellonce import corpus, recipes, training
+from spellonce.errors import RunError
 from spellonce.evaluation import escape_token
+from spellonce.trainer import Trainer
 
-from .conftest import Start, call, make_text, snapshot, tiny
+from .conftest import TINY, Start, call, make_text, snapshot, tiny
 
 
 @pytest.fixture
@@ -45,7 +48,7 @@ def world(
         "letter.txt": b"a",
         "latin1.txt": "Größe und Maß\n".encode("latin-1") * 50,
         "latin1-at-the-end.txt": tiny_text.read_bytes() + b"\xe9\n",
-        "no-splits/other.txt": b"text\n",
+        "no-splits/other.md": b"text\n",
         "no-valid/train.txt": b"text\n",
         "bad-toml/train.txt": b"some text\n",
         "bad-toml/valid.txt": b"some text\n",
@@ -123,7 +126,7 @@ CANNOT_BE_DONE = [
     ("train letter.txt --out out", "letter.txt is too short"),
     ("train latin1.txt --out out --set min_char_count=1", "latin1.txt is not valid UTF-8 (byte 2)"),
     ("train latin1-at-the-end.txt --out out --set min_char_count=1", "not valid UTF-8"),
-    ("train no-splits --out out", "no-splits has no train.txt"),
+    ("train no-splits --out out", "no-splits has neither train.txt nor any other"),
     ("train no-valid --out out", "no-valid has no valid.txt"),
     ("train bad-toml --out out", "dataset.toml"),
     ("train text.txt no-splits --out out", "no-splits is a folder"),
@@ -331,6 +334,22 @@ def test_numbers_of_any_length_in_a_config(world: Path) -> None:
 def test_a_link_that_leads_to_itself(world: Path) -> None:
     (world / "run" / "loop").symlink_to(world / "run" / "loop")
     check_refused(world, ["eval", "run"], "leads out of the run", 1)
+
+
+def test_a_pipe_in_a_run_is_not_waited_for(world: Path) -> None:
+    (world / "run" / "units.tsv").unlink(missing_ok=True)
+    os.mkfifo(world / "run" / "units.tsv")
+    result = call("eval", world / "run")
+    assert result.code == 1 and "units.tsv is neither a file nor a folder" in result.err
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe\n", b'{"step": "x", "seconds": "y"}\n', b"[]\n{"])
+def test_a_log_with_something_else_in_it(world: Path, line: bytes) -> None:
+    with (world / "stopped" / "log.jsonl").open("ab") as file:
+        file.write(line)
+    call("train", "--resume", "--out", world / "stopped").ok()
+    ours = json.loads((world / "stopped" / "log.jsonl").read_text().splitlines()[-1])
+    assert ours["final"]
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "lexicon.tsv", "data"])
@@ -668,3 +687,40 @@ def test_long_lines_in_bounded_memory(
         figures = json.loads(start(*command).wait().ok())
         assert figures["peak_rss_mb"] < 1_500
         assert math.isfinite(figures["valid_bpc" if command is train else "bpc"])
+
+
+# --- training that goes wrong -------------------------------------------------------------------
+
+
+def train_for(steps: int, text: Path, run: Path, *settings: str) -> dict[str, Any]:
+    recipe = recipes.override(recipes.get("small"), (*TINY, *settings))
+    length = training.Length(steps)
+    return training.train(corpus.open_files([text]), recipe, run, length=length, resume=True)
+
+
+def test_a_gradient_that_is_no_number_reaches_no_weight(
+    tiny_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step that would be saved next is refused, and the run goes on from the one before."""
+    whole, broken = Trainer._clip, tmp_path / "broken"
+
+    def spoilt(self: Trainer) -> None:
+        if self.cursor.step == 9:  # the tenth step, after which there is a checkpoint
+            next(p for p in self.parameters.values() if p.grad is not None).grad.fill_(math.nan)
+        whole(self)
+
+    with monkeypatch.context() as patched, pytest.raises(RunError, match="diverged at step 9"):
+        patched.setattr(Trainer, "_clip", spoilt)
+        train_for(20, tiny_text, broken)
+    assert [p.name for p in (broken / "checkpoint").iterdir()] == ["step-00000005"]
+    train_for(20, tiny_text, broken)
+    train_for(20, tiny_text, tmp_path / "whole")
+    files = [run / "model.safetensors" for run in (broken, tmp_path / "whole")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_training_that_becomes_worse_and_worse_is_stopped(tiny_text: Path, tmp_path: Path) -> None:
+    settings = ("optimizer=adam", "learning_rate=9", "clip=1000", "report_every=2")
+    with pytest.raises(RunError, match=r"diverged at step \d+.*learning_rate=3") as told:
+        train_for(400, tiny_text, tmp_path / "run", *settings)
+    assert "bpc on the training text" in str(told.value) or "not finite" in str(told.value)

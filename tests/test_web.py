@@ -19,6 +19,7 @@ pytest.importorskip("fastapi")
 import httpx
 import schemathesis
 import torch
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -30,15 +31,20 @@ from spellonce.web import app as web
 from spellonce.web.serving import Limits, Loading
 from spellonce.web.views import Views
 
-from .conftest import call
+from .conftest import call, tiny
 
 TEXT = "The wug, ba ke lo.\nThe wug ran."
 
 
 @pytest.fixture(scope="module")
 def client(tuned_run: Path) -> Iterator[TestClient]:
-    with TestClient(web.create_app(loading(tuned_run))) as found:
+    with asking(web.create_app(loading(tuned_run))) as found:
         yield found
+
+
+def asking(app: FastAPI) -> TestClient:
+    """Somebody on this machine."""
+    return TestClient(app, base_url="http://localhost")
 
 
 def loading(run: Path) -> Loading:
@@ -196,7 +202,7 @@ def test_whoever_comes_too_late_is_told_and_health_is_answered(
 
     monkeypatch.setattr(Views, "score", slow)
     limits = Limits(waiting=1, seconds=20.0)
-    with TestClient(web.create_app(loading(tuned_run), limits)) as client:
+    with asking(web.create_app(loading(tuned_run), limits)) as client:
         codes: list[int] = []
 
         def ask() -> None:
@@ -225,14 +231,40 @@ def test_work_that_takes_too_long_is_stopped(tuned_run: Path) -> None:
         "alternatives": {"prompt": text, "tokens": ["the"]},
         "spell": {"context": "The ___ ran.", "n": 3},
     }
-    with TestClient(web.create_app(loading(tuned_run), Limits(work=-1.0))) as client:
+    with asking(web.create_app(loading(tuned_run), Limits(work=-1.0))) as client:
         for name, body in requests.items():
             answer = client.post(f"/api/v1/{name}", json=body)
             assert answer.status_code == 422, (name, answer.text)
             assert "takes too long" in answer.json()["detail"]
         answer = client.get("/api/v1/neighbours", params={"word": "zibbled"})
         assert answer.status_code == 422 and "takes too long" in answer.json()["detail"]
-        assert client.get("/api/v1/map").status_code == 200
+        assert client.get("/api/v1/map").status_code == 422
+
+
+def test_a_text_that_takes_too_long_ends_with_a_reason(
+    tuned_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(self: Views, *_: object, **__: object) -> Iterator[dict[str, object]]:
+        for i in range(100):
+            yield {"text": str(i)}
+            time.sleep(0.05)
+
+    monkeypatch.setattr(Views, "write", slow)
+    with asking(web.create_app(loading(tuned_run), Limits(work=0.3))) as client:
+        answer = client.post("/api/v1/sample", json={"n": 100})
+        lines = [json.loads(line) for line in answer.text.splitlines()]
+        assert answer.status_code == 200 and 2 < len(lines) < 50
+        assert [line["text"] for line in lines[:-1]] == [str(i) for i in range(len(lines) - 1)]
+        assert "takes too long" in lines[-1]["error"]
+        assert client.post("/api/v1/sample", json={"n": 1}).status_code == 200, "it is free again"
+
+
+def test_a_model_without_lexemes_has_no_map(tiny_text: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    call("train", tiny_text, "--out", run, "--steps", 1, *tiny("vocab_size=0")).ok()
+    with asking(web.create_app(loading(run))) as client:
+        answer = client.get("/api/v1/map")
+        assert answer.status_code == 422 and "no lexemes" in answer.json()["detail"]
 
 
 # --- whatever the API's own description allows, and what it does not ----------------------------
@@ -275,6 +307,15 @@ def test_other_names_are_refused(client: TestClient) -> None:
     assert client.get("/healthz", headers={"host": "evil.example"}).status_code == 400
     for host in ("localhost:8000", "127.0.0.1", "[::1]:80"):
         assert client.get("/healthz", headers={"host": host}).status_code == 200
+
+
+def test_other_sites_cannot_ask(client: TestClient) -> None:
+    """Their pages may link to this one; they may not keep its model busy."""
+    foreign = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
+    asked = "/api/v1/neighbours?word=the"
+    assert client.get(asked, headers=foreign).status_code == 403
+    assert client.get("/", headers={**foreign, "sec-fetch-mode": "navigate"}).status_code == 200
+    assert client.get(asked, headers={**foreign, "sec-fetch-site": "same-origin"}).is_success
 
 
 def test_a_log_that_is_being_written_is_read(tuned_run: Path, tmp_path: Path) -> None:

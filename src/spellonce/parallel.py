@@ -23,8 +23,19 @@ from spellonce.errors import ConfigError, RunError, SpellOnceError
 _T = TypeVar("_T")
 _SMALL = 1 << 16
 """Gradients of fewer numbers travel together."""
-_PATIENCE = timedelta(hours=12)
-"""How long the others wait while the leader prepares a text or validates."""
+_PATIENCE = timedelta(minutes=10)
+"""How long a process waits for another, which may have lost its power or its cable …"""
+_LONG_PATIENCE = timedelta(hours=12)
+"""… and how long for the leader, while it prepares a text or validates."""
+
+
+def share(n: int, rank: int, size: int) -> slice:
+    """Which of n things are the process's of that rank.
+
+    >>> [share(5, rank, 2) for rank in range(2)]
+    [slice(0, 2, None), slice(2, 5, None)]
+    """
+    return slice(n * rank // size, n * (rank + 1) // size)
 
 
 class Team:
@@ -39,12 +50,8 @@ class Team:
         return self.rank == 0
 
     def share(self, n: int) -> slice:
-        """Which of n rails, or lexemes, are this process's.
-
-        >>> Team().share(32)
-        slice(0, 32, None)
-        """
-        return slice(n * self.rank // self.size, n * (self.rank + 1) // self.size)
+        """Which of n rails, or lexemes, are this process's."""
+        return share(n, self.rank, self.size)
 
     def led(self, work: Callable[[], _T]) -> _T:
         """What the leader's work gives, or how it fails, in all processes."""
@@ -75,6 +82,7 @@ class Several(Team):
 
     def __init__(self, rank: int, size: int, device: torch.device) -> None:
         self.rank, self.size, self._device = rank, size, device
+        self._led = torch.distributed.new_group(timeout=_LONG_PATIENCE)
 
     def led(self, work: Callable[[], _T]) -> _T:
         """What the leader's work gives, or how it fails, in all processes."""
@@ -87,7 +95,9 @@ class Several(Team):
                 failure = error
         message: list[Any] = [found, failure is not None]
         with _whoever_is_gone():
-            torch.distributed.broadcast_object_list(message, 0, device=self._device)
+            torch.distributed.broadcast_object_list(
+                message, 0, group=self._led, device=self._device
+            )
         if failure is not None:
             raise failure
         found, has_failed = message
@@ -145,7 +155,7 @@ class Several(Team):
         found = [torch.empty_like(padded) for _ in range(self.size)]
         with _whoever_is_gone():
             torch.distributed.all_gather(found, padded)
-        shares = [Several(rank, self.size, self._device).share(n) for rank in range(self.size)]
+        shares = [share(n, rank, self.size) for rank in range(self.size)]
         whole = torch.cat([x[: s.stop - s.start] for x, s in zip(found, shares, strict=True)])
         return whole.movedim(0, dim).contiguous()
 

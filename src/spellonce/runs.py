@@ -213,7 +213,10 @@ class RunFolder:
         return config
 
     def _check_links(self) -> None:
-        """Refuses a run that leads out of its folder: whoever made it would choose what is read."""
+        """Refuses a run that leads out of its folder: whoever made it would choose what is read.
+
+        And one with pipes or devices in it, which may have no end.
+        """
         root = self.path.resolve()
         inside = [root]
         if root.parent.name == "snapshots":  # a cache of the Hub has links to what lies beside
@@ -224,6 +227,8 @@ class RunFolder:
                     raise RunError(
                         f"{entry} is a link that leads out of the run: put the file there"
                     )
+                if entry.exists() and not (entry.is_file() or entry.is_dir()):
+                    raise RunError(f"{entry} is neither a file nor a folder: remove it")
 
     # --- weights ------------------------------------------------------------------------------
 
@@ -401,14 +406,10 @@ class RunFolder:
         if not path.is_file():
             return
         kept = []
-        for line in path.read_text(encoding="utf-8").split("\n"):
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue
-            taken = isinstance(entry, dict) and entry.get("step", 0) <= step
-            if taken and not entry.get("final"):
-                kept.append(line + "\n")
+        for entry in self.read_log():
+            at = entry.get("step", 0)
+            if isinstance(at, int) and at <= step and not entry.get("final"):
+                kept.append(json.dumps(entry) + "\n")
         write_atomically(path, "".join(kept).encode())
 
 

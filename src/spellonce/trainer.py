@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spellonce.batching import LexiconSampler, Rails, Window, training_spellings
-from spellonce.errors import ConfigError, RunError
+from spellonce.errors import ConfigError, RunError, SpellOnceError
 from spellonce.lexeme_lm import State
 from spellonce.lexicon import N_SPECIAL, Lexicon
 from spellonce.network import Network, detached, load_weights
@@ -37,6 +37,8 @@ from spellonce.recipes import Recipe
 from spellonce.speller import Speller
 from spellonce.two_level import TwoLevel
 
+_WORSE, _PATIENCE = 1.3, 5
+"""Training has diverged if its bpc is so many times what it began with, in so many reports."""
 _SCALE_WINDOWS = 20
 """Windows over which gradients are measured."""
 
@@ -74,6 +76,10 @@ class Cursor:
     lexicon_batches: int = 0
     tokens: int = 0
     averaged: int = 0
+    first_bpc: float | None = None
+    """Of training, in the first report."""
+    worse: int = 0
+    """Reports in a row that were clearly worse than that."""
     valid_nats: list[float] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
 
@@ -208,11 +214,25 @@ class Trainer:
 
     def _check_finite(self, figure: float) -> None:
         if not math.isfinite(figure):
-            raise self.team.one_voice(RunError(
-                f"training diverged at step {self.cursor.step}: "
-                "start again with a smaller learning rate, e.g. --set learning_rate="
-                f"{self.recipe.training.learning_rate / 3:.2g}"
-            ))  # fmt: skip
+            raise self._diverged("a figure is not finite")
+
+    def _diverged(self, sign: str) -> SpellOnceError:
+        return self.team.one_voice(RunError(
+            f"training diverged at step {self.cursor.step} ({sign}); the last checkpoint is as it "
+            "was: start again with a smaller learning rate, e.g. --set learning_rate="
+            f"{self.recipe.training.learning_rate / 3:.2g}"
+        ))  # fmt: skip
+
+    def _compare_with_first(self, bpc: float) -> None:
+        cursor = self.cursor
+        if cursor.first_bpc is None:
+            cursor.first_bpc = bpc
+        cursor.worse = cursor.worse + 1 if bpc > _WORSE * cursor.first_bpc else 0
+        if cursor.worse >= _PATIENCE:
+            raise self._diverged(
+                f"{bpc:.2f} bpc on the training text, where the first steps had "
+                f"{cursor.first_bpc:.2f}"
+            )
 
     def check_finite(self, bpc: float) -> None:
         """Refuses a model whose last step went wrong."""
@@ -267,8 +287,10 @@ class Trainer:
         groups = self._groups
         if not self.recipe.training.clip_separately:
             groups = [[p for group in groups for p in group]]
-        norms = [torch.nn.utils.clip_grad_norm_(group, limit) for group in groups if group]
-        self.cursor.tally.clipped += int(any(float(norm) > limit for norm in norms))
+        norms = [float(torch.nn.utils.clip_grad_norm_(group, limit)) for group in groups if group]
+        for norm in norms:  # before the weights are changed
+            self._check_finite(norm)
+        self.cursor.tally.clipped += int(any(norm > limit for norm in norms))
 
     def _proximal_steps(self, rate: float) -> None:
         """The nuclear norm as a proximal step: the objective is divided by N, so its weight is too.
@@ -344,6 +366,7 @@ class Trainer:
             "averaging": self.averages.active,
         }
         cursor.tally = Tally()
+        self._compare_with_first(line["train_bpc"])
         return line
 
     def epochs_done(self) -> float:

@@ -187,6 +187,11 @@ class _Training:
         checkpoint = self.run.read_checkpoint()
         if checkpoint is not None:
             trainer.restore(*checkpoint)
+        if self.team.led(lambda: trainer.cursor.step) != trainer.cursor.step:
+            raise RunError(
+                f"{self.run.path} does not have the same checkpoint everywhere: "
+                "are all processes on one disk?"
+            )
         self.team.led(lambda: self.run.rewind_log(trainer.cursor.step))
         self.seconds = _last_in_log(self.run, "seconds")
         self.seconds_in_all = _last_in_log(self.run, "seconds_in_all")
@@ -411,4 +416,5 @@ def _stored_result(run: RunFolder) -> dict[str, Any]:
 
 def _last_in_log(run: RunFolder, name: str) -> float:
     """The latest figure of that name in the log of a run; 0 where there is none."""
-    return float(max((line.get(name, 0.0) for line in run.read_log()), default=0.0))
+    figures = (line.get(name) for line in run.read_log())
+    return float(max((f for f in figures if isinstance(f, int | float)), default=0.0))

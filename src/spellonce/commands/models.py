@@ -186,7 +186,7 @@ def score(
         str, typer.Option(metavar="TEXT", help="What comes before each text; it is not scored.")
     ] = "",
     line_ends: Annotated[
-        str, typer.Option(help="A line end: row (its own), word (counts to the word before it) or skip.")
+        str, typer.Option(help="Line ends: row, word (they count to the word before) or skip.")
     ] = "row",
     first_word: Annotated[
         str, typer.Option(help="The first word of each line: score or skip.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,16 @@ if TYPE_CHECKING:
     from spellonce.web.views import Views
 
 
+def _is_local(host: str) -> bool:
+    """Whether only this machine can reach what listens there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 @app.command()
 def serve(
     model: ModelOption = None,
@@ -23,7 +34,7 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
     device: DeviceOption = "cpu",
 ) -> None:
-    """Open a page to read, write, spell and explore with a model."""
+    """Serve a page to read, write, spell and explore with a model."""
     try:
         import uvicorn
 
@@ -51,7 +62,7 @@ def serve(
         ) from error
     with listening:
         loading = Loading(load)
-        served = create_app(loading, hosts=LOCAL if host in LOCAL else ())
+        served = create_app(loading, hosts=(*LOCAL, host) if _is_local(host) else ())
         server = uvicorn.Server(
             uvicorn.Config(
                 served, log_level="warning", server_header=False, access_log=False,

@@ -17,7 +17,6 @@ from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, field_validator
-from starlette.concurrency import run_in_threadpool
 
 from spellonce import __version__
 from spellonce.web.serving import (
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 STATIC = Path(__file__).parent / "static"
 RESULTS = (Path(__file__).parent / "results", Path(__file__).parents[3] / "docs" / "results")
 """Where tables and pictures are: in an installed package, or in a clone."""
-LOCAL = ("127.0.0.1", "localhost", "::1", "testserver")
+LOCAL = ("127.0.0.1", "localhost", "::1")
 """Names by which this machine is asked; others are refused where it listens to itself alone."""
 
 
@@ -173,7 +172,7 @@ _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "There is no
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    return json.dumps(value, allow_nan=False).encode()
 
 
 def _add_model(app: FastAPI, load: Loading, turns: Turns) -> None:
@@ -200,7 +199,10 @@ def _add_model(app: FastAPI, load: Loading, turns: Turns) -> None:
         response_class=StreamingResponse,
     )
     async def sample(asked: SampleRequest, request: Request) -> StreamingResponse:
-        """A text that continues the prompt, a line of JSON for each token as it is written."""
+        """A text that continues the prompt, a line of JSON for each token as it is written.
+
+        If it cannot be finished, the last line has an `error`.
+        """
         listener = Listener(request)
         try:
             views = await turns.take(listener)
@@ -216,7 +218,8 @@ def _add_model(app: FastAPI, load: Loading, turns: Turns) -> None:
             tokens: Iterator[dict[str, Any]] = views.write(
                 asked.prompt, asked.n, asked.temperature, asked.seed, cache=asked.cache
             )
-            first = await turns.in_thread(listener, lambda: next(tokens, None))
+            end = turns.end()  # for all of the text, not for each token
+            first = await turns.in_thread(listener, lambda: next(tokens, None), end)
         except BaseException:
             ended()
             raise
@@ -225,7 +228,12 @@ def _add_model(app: FastAPI, load: Loading, turns: Turns) -> None:
             token = first
             while token is not None and not listener.gone.is_set():
                 yield json.dumps(token) + "\n"
-                token = await run_in_threadpool(lambda: next(tokens, None))
+                try:
+                    token = await turns.in_thread(listener, lambda: next(tokens, None), end)
+                except HTTPException as error:  # it is too late for another status
+                    token = {"error": error.detail}
+                    yield json.dumps(token) + "\n"
+                    return
 
         return Released(stream(), ended, "application/x-ndjson")
 

@@ -21,8 +21,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from spellonce import patience
 from spellonce.errors import SpellOnceError
-from spellonce.patience import while_wanted
 
 if TYPE_CHECKING:
     from spellonce.web.views import Views
@@ -149,12 +149,19 @@ class Turns:
         finally:
             listener.close()
 
-    async def in_thread(self, listener: Listener, work: Callable[[], _T]) -> _T:
+    def end(self) -> float:
+        """When work that begins now must be done, on the monotonic clock."""
+        return time.monotonic() + self.limits.work
+
+    async def in_thread(
+        self, listener: Listener, work: Callable[[], _T], end: float | None = None
+    ) -> _T:
         """Does work in a thread for as long as it may take and anybody wants it."""
-        end = time.monotonic() + self.limits.work
+        latest = self.end() if end is None else end
 
         def patiently() -> _T:
-            with while_wanted(lambda: not self._is_over(listener, end)):
+            with patience.while_wanted(lambda: not self._is_over(listener, latest)):
+                patience.check()
                 return work()
 
         return await in_thread(patiently)
@@ -235,6 +242,10 @@ class Guard:
         name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
         if self._hosts and name.strip("[]") not in self._hosts:
             await refuse(400, "this server is asked by another name than its own")
+            return
+        site, mode = (headers.get(b"sec-fetch-" + name) for name in (b"site", b"mode"))
+        if site == b"cross-site" and mode != b"navigate":
+            await refuse(403, "pages of other sites cannot ask this server")
             return
         told = headers.get(b"content-length", b"0")
         too_large = f"a request has at most {self._limit:,} bytes"

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from spellonce.adaptive import Learning
+from spellonce.errors import ConfigError
 from spellonce.generation import Generator
 from spellonce.lexicon import EOS_ID, N_SPECIAL, UNK_ID
 from spellonce.model import Model
@@ -195,6 +196,8 @@ class Views:
         return mean, chosen
 
     def _frequent(self) -> np.ndarray[Any, Any]:
+        if not self.vectors.words:
+            raise ConfigError("this model has no lexemes, so there is nothing to draw a map of")
         return np.stack([self.vectors.of(word) for word in self.vectors.words[:ON_THE_MAP]])
 
     def _place(self, vector: np.ndarray[Any, Any]) -> tuple[float, float]:

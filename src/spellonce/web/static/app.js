@@ -60,6 +60,9 @@ function latest(work) {
 
 // --- tabs ------------------------------------------------------------------------------------
 
+// Such keys are the browser's: Alt+← goes back, Ctrl++ zooms.
+const hasModifier = (event) => event.ctrlKey || event.metaKey || event.altKey;
+
 const tabs = [...document.querySelectorAll('[role="tab"]')];
 const opened = {};
 
@@ -81,7 +84,7 @@ for (const [i, tab] of tabs.entries()) {
   tab.addEventListener("click", () => open(tab));
   tab.addEventListener("keydown", (event) => {
     const to = { ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: tabs.length - 1 }[event.key];
-    if (to === undefined) return;
+    if (to === undefined || hasModifier(event)) return;
     event.preventDefault();
     open(tabs[(to + tabs.length) % tabs.length], true);
   });
@@ -174,17 +177,24 @@ for (const kind of ["mouseover", "focusin", "click"]) {
     if (index !== undefined) showDetail(Number(index));
   });
 }
-$("read-out").addEventListener("keydown", (event) => {
-  const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 10, ArrowUp: -10 }[event.key];
-  const index = event.target.dataset?.index;
-  if (step === undefined || index === undefined) return;
-  event.preventDefault();
-  const tokens = $("read-out").querySelectorAll(".token");
-  const to = tokens[Math.min(Math.max(Number(index) + step, 0), tokens.length - 1)];
-  event.target.tabIndex = -1;
-  to.tabIndex = 0;
-  to.focus();
-});
+
+// Of the tokens in there one can be reached with Tab, the others from it with arrows.
+function rove(place) {
+  place.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 10, ArrowUp: -10 }[event.key];
+    const tokens = [...place.querySelectorAll(".token")];
+    const index = tokens.indexOf(event.target);
+    if (step === undefined || index < 0 || hasModifier(event)) return;
+    event.preventDefault();
+    const to = tokens[Math.min(Math.max(index + step, 0), tokens.length - 1)];
+    event.target.tabIndex = -1;
+    to.tabIndex = 0;
+    to.focus();
+  });
+}
+
+rove($("read-out"));
+rove($("write-out"));
 $("read-form").addEventListener("submit", (event) => { event.preventDefault(); readNow(); });
 opened.read = () => { if (!readRows.length) readNow(); };
 
@@ -215,7 +225,8 @@ async function write() {
       const lines = (rest + value).split("\n");
       rest = lines.pop();
       for (const line of lines) {
-        const { text, token, novel } = JSON.parse(line);
+        const { text, token, novel, error } = JSON.parse(line);
+        if (error) throw new Error(error);
         const place = { prompt, tokens: [...written], cache };
         written.push(token);
         out.append(...writtenToken(text, novel, place));
@@ -236,7 +247,7 @@ function writtenToken(text, novel, place) {
   const bare = text.replace(/^ /, "");
   const element = make("span", {
     text: bare === "\n" ? "⏎" : bare, className: `token${novel ? " novel" : ""}`,
-    role: "button", tabindex: "0", "aria-label": `${named(bare)}${novel ? ", made up" : ""}`,
+    role: "button", tabindex: place.tokens.length ? "-1" : "0", "aria-label": `${named(bare)}${novel ? ", made up" : ""}`,
   });
   const choose = () => alternatives(place, element);
   element.addEventListener("click", choose);
@@ -443,6 +454,7 @@ $("map").addEventListener("wheel", (event) => {
   zoom(Math.exp(-event.deltaY / 300));
 }, { passive: false });
 $("map").addEventListener("keydown", (event) => {
+  if (hasModifier(event)) return;
   const step = 60 / view.scale;
   const move = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, step], ArrowDown: [0, -step] }[event.key];
   if (move) {
@@ -453,16 +465,28 @@ $("map").addEventListener("keydown", (event) => {
   else return;
   event.preventDefault();
 });
-let held = null;
-$("map").addEventListener("pointerdown", (event) => { held = event; $("map").setPointerCapture(event.pointerId); });
+const held = new Map();  // where each finger was last
+$("map").addEventListener("pointerdown", (event) => {
+  held.set(event.pointerId, event);
+  $("map").setPointerCapture(event.pointerId);
+});
 $("map").addEventListener("pointermove", (event) => {
-  if (!held) return;
-  view.x -= (event.clientX - held.clientX) / view.scale;
-  view.y += (event.clientY - held.clientY) / view.scale;
-  held = event;
+  const before = held.get(event.pointerId);
+  if (!before) return;
+  held.set(event.pointerId, event);
+  const other = [...held.values()].find((one) => one !== event);
+  if (other) {  // two fingers zoom
+    const gap = (one) => Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY);
+    if (gap(before)) view.scale *= gap(event) / gap(before);
+  } else {
+    view.x -= (event.clientX - before.clientX) / view.scale;
+    view.y += (event.clientY - before.clientY) / view.scale;
+  }
   drawMap();
 });
-for (const kind of ["pointerup", "pointercancel"]) $("map").addEventListener(kind, () => { held = null; });
+for (const kind of ["pointerup", "pointercancel"]) {
+  $("map").addEventListener(kind, (event) => held.delete(event.pointerId));
+}
 addEventListener("resize", drawMap);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawMap);
 
