@@ -18,6 +18,8 @@ _LEFT = re.compile(r"[,.;:!?%)\]}’”°′″…]|\.{2,}|'(?:s|t|re|ve|ll|d|m|
 """What has no space before it,"""
 _RIGHT = re.compile(r"[(\[{“‘$£€]")
 """what has none behind it,"""
+_SHORT = re.compile(r"s|\d\ds")
+"""What an apostrophe stands before: it ' s, the ' 70s."""
 _BOTH = re.compile(r"[—/‑⁄]")
 """and what has neither."""
 
@@ -31,6 +33,8 @@ def natural(line: str) -> str:
     "the city's well-known don't, 5–6 kg; the players' union"
     >>> natural(" = = Life cycle = = "), natural(" The ' real ' <unk> . ")
     ('== Life cycle ==', "The 'real' <unk>.")
+    >>> natural(" At 18 : 05 : here in the ' 70s , it ' s ' so ' . ")
+    "At 18:05: here in the '70s, it's 'so'."
     """
     tokens = line.split()
     is_open = {'"': False, "'": False}
@@ -39,7 +43,9 @@ def natural(line: str) -> str:
         before, after = tokens[i - 1 : i] or [""], tokens[i + 1 : i + 2] or [""]
         left = _LEFT.fullmatch(token) is not None
         right = _RIGHT.fullmatch(token) is not None
-        if token in is_open:
+        if token == "'" and _SHORT.fullmatch(after[0]):
+            left, right = after[0] == "s", True
+        elif token in is_open:
             possessive = token == "'" and before[0].endswith("s") and tokens[i:].count(token) % 2
             left = is_open[token] or bool(possessive)
             right = not left
@@ -47,7 +53,7 @@ def natural(line: str) -> str:
         elif token in ("@-@", "@,@", "@.@"):
             token, left, right = token[1], True, True
         elif _BOTH.fullmatch(token) or (
-            token == "–" and before[0].isdigit() and after[0].isdigit()
+            token in "–:" and before[0].isdigit() and after[0].isdigit()
         ):
             left = right = True
         elif token == "=" and before[0] == "=":

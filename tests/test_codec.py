@@ -8,6 +8,7 @@ import json
 import lzma
 import math
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -225,8 +226,13 @@ def test_hostile_containers_are_refused(model: Model) -> None:
 def test_a_long_word_is_cut_out_of_its_text(model: Model) -> None:
     text = make_text(40, seed=11).encode()
     data = text + b"a" * 5000 + b"\n" + text
-    parts = list(codec._parts(data))
-    assert b"".join(parts) == data and [part == text for part in parts] == [True, False, True]
+    for tokenization in ("reversible", "spaces"):
+        parts = list(codec._parts(data, partial(codec._is_text, tokenization)))
+        assert b"".join(parts) == data and [part == text for part in parts] == [True, False, True]
+    address = text + b"x-" * 900 + b"\n" + text
+    is_text = partial(codec._is_text, "spaces")
+    assert len(list(codec._parts(address, is_text))) == 3, "there it is one word"
+    assert len(list(codec._parts(address, partial(codec._is_text, "reversible")))) == 1
     assert unpacked(model, packed(model, data)) == data
 
 

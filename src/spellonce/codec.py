@@ -26,6 +26,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -45,7 +46,11 @@ MAGIC = b"\xabsp1\r\n"
 VERSION = 1
 BLOCK = 1 << 18
 """Bytes that are coded at a time."""
-_LONG_WORD = re.compile(rf"[^\W_]{{{MAX_WORD}}}")
+_LONG_WORD = {
+    "reversible": re.compile(rf"[^\W_]{{{MAX_WORD}}}"),
+    "spaces": re.compile(rf"[^ \n]{{{MAX_WORD + 1}}}"),
+}
+"""Where there is a token that is too long to be modelled, by tokenization."""
 _STORED, _LZMA, _MODELLED, _END = range(4)
 _LZMA_FORMAT: dict[str, Any] = {
     "format": lzma.FORMAT_RAW,
@@ -85,13 +90,15 @@ def _compress(
     model: Model, source: IO[bytes], target: Target, learning: Learning, progress: Progress
 ) -> None:
     stepper = _stepper(model, learning)
-    text = TextCoder(stepper, model.format)
+    n_done = 0
+    text = TextCoder(stepper, model.format, lambda n_chars: progress(n_done + n_chars))
     head = bytes([VERSION, learning.cache + 2 * learning.dynamic]) + fingerprint(model, stepper)
     made_by = _made_by().encode()
     head = MAGIC + head + bytes([len(made_by)]) + made_by
     target.write(head + _crc(head))
-    digest, n_done = hashlib.sha256(), 0
-    for raw in itertools.chain.from_iterable(map(_parts, _blocks(source))):
+    digest = hashlib.sha256()
+    is_text = partial(_is_text, model.format.tokenization)
+    for raw in (part for block in _blocks(source) for part in _parts(block, is_text)):
         digest.update(raw)
         kind, payload = _best(text, raw)
         block = bytes([kind]) + varint(len(raw)) + varint(len(payload)) + payload
@@ -131,8 +138,9 @@ def _decompress(model: Model, file: _Checked, target: Target, progress: Progress
         )
     here = _made_by()
     other = "" if here == made_by else f"; it was made with {made_by}, and this is {here}"
-    text = TextCoder(stepper, model.format)
-    digest, n_done = hashlib.sha256(), 0
+    n_done = 0
+    text = TextCoder(stepper, model.format, lambda n_chars: progress(n_done + n_chars))
+    digest = hashlib.sha256()
     while (kind := file.read(1)[0]) != _END:
         n, size = file.varint(), file.varint()
         if max(n, size) > 4 * BLOCK:
@@ -276,27 +284,27 @@ def _between_characters(raw: bytes) -> int:
     return len(raw)
 
 
-def _parts(raw: bytes, least: int = 1000) -> Iterator[bytes]:
+def _parts(raw: bytes, is_text: Callable[[bytes], bool], least: int = 1000) -> Iterator[bytes]:
     r"""A block, parted where lines of text follow lines that are none, and the other way.
 
-    >>> list(_parts(b"abc\nde\n\xff\n\xfe\nfg\n", least=4))
+    >>> list(_parts(b"abc\nde\n\xff\n\xfe\nfg\n", partial(_is_text, "spaces"), least=4))
     [b'abc\nde\n', b'\xff\n\xfe\nfg\n']
     """
-    if _is_text(raw):
+    if is_text(raw):
         yield raw
         return
     runs = [
-        (is_text, b"".join(lines))
-        for is_text, lines in itertools.groupby(re.findall(rb"[^\n]*\n|[^\n]+", raw), _is_text)
+        (is_one, b"".join(lines))
+        for is_one, lines in itertools.groupby(re.findall(rb"[^\n]*\n|[^\n]+", raw), is_text)
     ]
     for _, group in itertools.groupby(runs, lambda run: run[0] and len(run[1]) >= least):
         yield b"".join(lines for _, lines in group)
 
 
-def _is_text(raw: bytes) -> bool:
+def _is_text(tokenization: str, raw: bytes) -> bool:
     """Whether it is UTF-8, and has no word that is too long."""
     try:
-        return _LONG_WORD.search(raw.decode("utf-8")) is None
+        return _LONG_WORD[tokenization].search(raw.decode("utf-8")) is None
     except UnicodeDecodeError:
         return False
 

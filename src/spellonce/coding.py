@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import io
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import constriction  # type: ignore[import-untyped]
@@ -24,6 +25,8 @@ from spellonce.text import EOS, Reading, TextFormat, join_tokens, read, split_li
 
 MAX_WORD = 1000
 """A block with a longer word is no text."""
+_TELLING = 100
+"""Tokens from one time that progress is told to the next."""
 MAX_OTHER = 0.3
 """Nor is one with a larger share of characters that the model does not know."""
 
@@ -172,8 +175,11 @@ def _gamma(coder: Coder, n: int | None) -> int:
 class TextCoder:
     """Codes text with a model, block after block; it carries on what was read."""
 
-    def __init__(self, stepper: Stepper, fmt: TextFormat) -> None:
-        self._stepper, self._fmt = stepper, fmt
+    def __init__(
+        self, stepper: Stepper, fmt: TextFormat, told: Callable[[int], None] = lambda n_chars: None
+    ) -> None:
+        """`told` hears now and then how many characters of a block are done."""
+        self._stepper, self._fmt, self._told = stepper, fmt, told
         self._others = Others(stepper.lexicon.alphabet)
         self._gaps = GapCoder()
 
@@ -272,6 +278,8 @@ class TextCoder:
                 parts.append(self._surface(line))
                 line = []
             before = token
+            if i % _TELLING == 0:
+                self._told(n_chars)
         if is_open and before != EOS:
             gap = None if reading is None else reading.text_chars - end
             parts.append(" " * self._gaps.gap(coder, "after", gap))

@@ -147,7 +147,10 @@ class _Gate(nn.Module):
 
     def log_probs(self, log_probs: Tensor, hidden: Tensor, before: list[list[int]]) -> Tensor:
         """The mixture over all that may come, after some words or characters each.  (N, V)"""
-        found = [self.ngrams.distribution(history) for history in before]
+        reach = self.ngrams.reach
+        recent = [tuple(history[max(0, len(history) - reach) :]) for history in before]
+        known = {history: self.ngrams.distribution(history) for history in set(recent)}
+        found = [known[history] for history in recent]
         counts = torch.from_numpy(np.stack([p for p, _ in found])).to(log_probs)
         kinds = torch.tensor([[kind] for _, kind in found], device=hidden.device)
         return self._mix(log_probs, counts, hidden[:, None], kinds)
@@ -249,8 +252,8 @@ def neighbour_vectors(model: Ngrams, width: int, generator: torch.Generator) -> 
     information = (together * together.sum() / (alone[0][before] * alone[1][word])).log()
     places = torch.cat([torch.stack([word, before]), torch.stack([before, n + word])], 1)
     values = information.clamp_min(0).float().repeat(2)
-    matrix = _sparse(places, values, (n, 2 * n))
-    turned = _sparse(places.flip(0), values, (2 * n, n))
+    matrix = sparse_matrix(places, values, (n, 2 * n))
+    turned = sparse_matrix(places.flip(0), values, (2 * n, n))
     k = min(width + 10, n)
     basis = torch.linalg.qr(matrix @ torch.randn(2 * n, k, generator=generator)).Q
     basis = torch.linalg.qr(matrix @ (turned @ basis)).Q
@@ -262,7 +265,7 @@ def neighbour_vectors(model: Ngrams, width: int, generator: torch.Generator) -> 
     return vectors * (0.1 / 3**0.5 / vectors.std().clamp_min(1e-9))
 
 
-def _sparse(places: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+def sparse_matrix(places: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
     """A sparse matrix, row by row: so its products take all cores."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch says that this is new

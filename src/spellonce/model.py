@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,24 @@ class Model:
         `characters`: how the spelling of novel words adds up; `entropy`: how uncertain the model
         was, and the rank of each token.
         """
+        tables = self.each_surprisal(
+            texts, view, learning, apart=apart, context=context, characters=characters,
+            entropy=entropy,
+        )  # fmt: skip
+        return [list(rows) for rows in tables]
+
+    def each_surprisal(
+        self,
+        texts: Sequence[str],
+        view: View | None = None,
+        learning: Learning = STATIC,
+        *,
+        apart: bool = False,
+        context: str = "",
+        characters: bool = False,
+        entropy: bool = False,
+    ) -> Iterator[Iterator[dict[str, Any]]]:
+        """The same, row after row: those of a long text take more memory than its scores."""
         view = view or View()
         if (characters or entropy) and view.by != "token":
             raise ConfigError("--characters and --entropy are about tokens: leave --by out")
@@ -175,24 +194,25 @@ class Model:
         if entropy and learning.reset:
             raise ConfigError("--entropy has no --reset")
         texts = [texts] if isinstance(texts, str) else texts
-        tables = []
-        for text, scores in zip(
-            texts, self.score_texts(texts, learning, apart=apart, context=context), strict=True
-        ):
-            rows = view.rows(scores)
+        every = self.score_texts(texts, learning, apart=apart, context=context)
+
+        def rows_of(text: str, scores: TokenScores) -> Iterator[dict[str, Any]]:
+            spelled: dict[int, list[tuple[str, float]]] = {}
+            expected: dict[int, tuple[float, int]] = {}
             if characters:
-                spelled = self.spelled_bits(text, apart=apart, context=context)
-                at = {int(scores.start[i]): bits for i, bits in spelled.items()}
-                rows = [row | {"characters": at.get(row["start"], [])} for row in rows]
+                found = self.spelled_bits(text, apart=apart, context=context)
+                spelled = {int(scores.start[i]): bits for i, bits in found.items()}
             if entropy:
                 pairs = self.expectations(text, learning, apart=apart, context=context)
-                found = dict(zip(scores.start.tolist(), pairs, strict=True))
-                rows = [
-                    row | dict(zip(("entropy", "rank"), found[row["start"]], strict=True))
-                    for row in rows
-                ]
-            tables.append(rows)
-        return tables
+                expected = dict(zip(scores.start.tolist(), pairs, strict=True))
+            for row in view.each_row(scores):
+                if characters:
+                    row["characters"] = spelled.get(row["start"], [])
+                if entropy:
+                    row["entropy"], row["rank"] = expected[row["start"]]
+                yield row
+
+        return (rows_of(*one) for one in zip(texts, every, strict=True))
 
     def expectations(
         self,
@@ -381,6 +401,7 @@ class Model:
         return draw_words(
             self._generator(), n, like=words, context=context, temperature=temperature, seed=seed,
             constraints=Constraints(**constraints),
+            vectors=self._vectors if isinstance(self.network, TwoLevel) else None,
         )  # fmt: skip
 
     @classmethod
@@ -410,8 +431,12 @@ class Model:
 
     def vectors(self) -> Vectors:
         """The embeddings of its lexemes, and what can be inferred of other words."""
+        return self._vectors
+
+    @cached_property
+    def _vectors(self) -> Vectors:
         network, lexicon, *_ = self._learner(STATIC)
-        return Vectors(network, lexicon, self.format)
+        return Vectors(network, lexicon, self.format, self.recipe.objective.unspelled)
 
     def _generator(self) -> Generator:
         return Generator(self.network, self.lexicon, self.format)

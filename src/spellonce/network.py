@@ -54,6 +54,8 @@ class Moment:
     hidden: Tensor
     """The hidden state that predicts what comes next.  (1, D)"""
     state: State
+    is_embedding: bool = False
+    """Whether that is an embedding in the place of a hidden state."""
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,8 @@ class Order:
 
     def is_once(self, places: Words) -> NDArray[np.bool_]:
         """Whether n-grams occur but once."""
-        return (self.once[places >> 3] >> (7 - (places & 7)) & 1).astype(bool)
+        found: NDArray[np.bool_] = (self.once[places >> 3] >> (7 - (places & 7)) & 1).astype(bool)
+        return found
 
     def mix(
         self, p: NDArray[np.float64], contexts: Words, places: Words, gone: NDArray[np.int64]

@@ -334,7 +334,7 @@ class Speller(nn.Module):
         """One spelling for each vector; one that grows past `max_length` is cut there."""
         n = len(vectors)
         words: list[list[int]] = [list(prefix) for _ in range(n)]
-        alive = np.ones(n, dtype=bool)
+        alive = np.arange(n)  # those that have not ended yet
         prepared, state = self.prepare(vectors), self.zero_state(n)
         for symbol in [BOUNDARY_SYMBOL, *prefix][:-1]:
             _, state = self.step(torch.full((n,), symbol, device=vectors.device), prepared, state)
@@ -343,15 +343,18 @@ class Speller(nn.Module):
             x, state = self.step(symbols, prepared, state)
             log_probs = torch.log_softmax(self.output(x), 1)
             if self.mixture is not None:
-                before = [[BOUNDARY_SYMBOL, *word] for word in words]
+                before = [[BOUNDARY_SYMBOL, *words[i]] for i in alive]
                 log_probs = self.mixture.log_probs(log_probs, x, before)
             symbols = draw(log_probs, temperature, generator)
-            drawn = symbols.tolist()
-            alive &= np.array(drawn) != BOUNDARY_SYMBOL
-            if not alive.any():
+            goes_on = symbols != BOUNDARY_SYMBOL
+            alive, symbols = alive[goes_on.cpu().numpy()], symbols[goes_on]
+            if not len(alive):
                 break
-            for i in np.flatnonzero(alive):
-                words[i].append(drawn[i])
+            for i, symbol in zip(alive, symbols.tolist(), strict=True):
+                words[i].append(symbol)
+            if len(alive) < len(goes_on):
+                prepared = prepared[goes_on]
+                state = [tuple(part[:, goes_on] for part in layer) for layer in state]
         return words
 
     def begin(self, vector: Tensor) -> SpellingSteps:

@@ -55,6 +55,12 @@ class View:
 
     def rows(self, scores: TokenScores) -> Rows:
         """The rows. Without anything left out, their bits add up to those of the text."""
+        return list(self.each_row(scores))
+
+    def each_row(self, scores: TokenScores) -> Iterator[dict[str, Any]]:
+        """The same, one after another."""
+        if self == View():
+            return scores.rows()
         words, ends = _words(scores)
         firsts = _first_words(scores, words, ends)
         if self.line_ends == "word":
@@ -73,7 +79,7 @@ class View:
             kept &= ~ends
         if self.by in ("line", "article"):
             group = scores.line if self.by == "line" else scores.article
-        return list(_sums(scores, group, index, kept, self.by))
+        return _sums(scores, group, index, kept, self.by)
 
 
 def check_form(form: str) -> Form:

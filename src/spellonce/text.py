@@ -109,13 +109,25 @@ def text_tokens(text: str, fmt: TextFormat) -> list[str]:
     return tokens
 
 
+def gap_in(context: str) -> tuple[str, str, str]:
+    """What is before a gap, the gap, which may be drawn longer, and what is behind it.
+
+    >>> gap_in("The cat ____ sat."), gap_in("no gap")
+    (('The cat ', '____', ' sat.'), ('no gap', '', ''))
+    """
+    found = re.search(f"{GAP}_*", context)
+    if found is None:
+        return context, "", ""
+    return context[: found.start()], found.group(), context[found.end() :]
+
+
 def around_gap(context: str, fmt: TextFormat) -> tuple[list[str], list[str]]:
     """The tokens before and behind the gap in a context.
 
-    >>> around_gap("I saw the (___).", TextFormat())
+    >>> around_gap("I saw the (_____).", TextFormat())
     (['I', 'saw', 'the', '(⇹'], ['⇹)', '⇹.'])
     """
-    before, _, after = context.partition(GAP)
+    before, _, after = gap_in(context)
     if GAP in after:
         raise ConfigError(f"there are several {GAP} in {context!r}: leave one")
     letter = _absent_letter(context)

@@ -350,6 +350,7 @@ class Trainer:
         """A line for the log; begins a new tally."""
         cursor, tally = self.cursor, self.cursor.tally
         bits = 1 / math.log(2) / max(tally.tokens, 1) / chars_per_token
+        bpc = (tally.lm_nats + tally.novel_nats) * bits
         line = {
             "step": cursor.step,
             "epoch": round(self.epochs_done(), 4),
@@ -357,7 +358,7 @@ class Trainer:
             "learning_rate": learning_rate(
                 self.recipe.training, self.plan.place(cursor.step - 0.5)
             ),
-            "train_bpc": (tally.lm_nats + tally.novel_nats) * bits,
+            "train_bpc": bpc,
             "train_bpc_lm": tally.lm_nats * bits,
             "train_bpc_spell": tally.novel_nats * bits,
             "lexicon_nats_per_type": tally.lexicon_nats / tally.lexemes if tally.lexemes else None,
@@ -366,7 +367,7 @@ class Trainer:
             "averaging": self.averages.active,
         }
         cursor.tally = Tally()
-        self._compare_with_first(line["train_bpc"])
+        self._compare_with_first(bpc)
         return line
 
     def epochs_done(self) -> float:

@@ -454,7 +454,7 @@ class TwoLevel(Network):
         prefix: str = "",
     ) -> list[str]:
         """Spellings drawn from p_spell(· | h, prefix)."""
-        drawn = as_speller(self.novel).sample(
+        drawn = self.speller_at(moment).sample(
             moment.hidden.expand(n, -1), dice.generator, dice.temperature, max_length,
             lexicon.alphabet.encode(prefix).tolist(),
         )  # fmt: skip
@@ -477,7 +477,16 @@ class TwoLevel(Network):
                 )
             ids.append(lexeme)
         rows: Tensor = self.lm.table(torch.tensor(ids, device=self.device))
-        return Moment(rows.mean(0, keepdim=True).detach(), self.zero_state(1))
+        return self.at_embedding(rows.mean(0))
+
+    def at_embedding(self, vector: Tensor) -> Moment:
+        """An embedding in the place of a hidden state.  (D,)"""
+        return Moment(vector.detach()[None], self.zero_state(1), is_embedding=True)
+
+    def speller_at(self, moment: Moment) -> SpellerModel:
+        """The speller for such a moment: embeddings are those of the lexicon, if there is one."""
+        is_lexicons = moment.is_embedding and self.lexicon is not None
+        return as_speller(self.lexicon if is_lexicons else self.novel)
 
 
 def as_speller(module: nn.Module | None) -> SpellerModel:

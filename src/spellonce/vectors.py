@@ -6,8 +6,9 @@ more lexeme),
 
     argmax_e  log p(e) + log p_spell(σ | e) + Σ_contexts log p_LM(w | h; e) + log p_LM(rest | e)
 
-p(e) is a Gaussian with the mean and the (shrunken) covariance of the lexicon's embeddings. In a
-context the word is one more lexeme among the rarest, and e is what the LSTM reads in its place.
+p(e) is a Gaussian with the mean and the (shrunken) covariance of the lexicon's embeddings; where it
+is known how the word is spelled, with those of a guess from its letters (`letters`). In a context
+the word is one more lexeme among the rarest, and e is what the LSTM reads in its place.
 
     V lexemes, D width
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -29,16 +31,24 @@ from torch.nn import functional
 from spellonce import patience
 from spellonce.errors import ConfigError, DataError
 from spellonce.feedback import Composed, LastState
+from spellonce.letters import Letters
 from spellonce.lexeme_lm import LexemeLM, State
 from spellonce.lexicon import EOS_ID, N_SPECIAL, UNK_ID, Lexicon, Spellings
+from spellonce.speller import SpellerModel
 from spellonce.text import GAP, TextFormat, around_gap, read, split_lines, text_tokens
 from spellonce.two_level import TwoLevel, as_speller
 
 Vector = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Format = Literal["word2vec", "word2vec-binary"]
+_FEW = 1000
+"""Of fewer lexemes, nothing is learned about letters."""
 _SHRINK = 0.1
 """Of the covariance of embeddings, towards a multiple of the identity."""
+_LETTERS = 200
+"""Of a word that have a say."""
+_AT_ONCE = 256
+"""Words that are tried in a gap at a time."""
 _FOLLOWING = 20
 """Words behind a gap that have a say."""
 
@@ -68,8 +78,12 @@ class _Context:
 class Vectors:
     """The vectors of a two-level model."""
 
-    def __init__(self, network: TwoLevel, lexicon: Lexicon, fmt: TextFormat) -> None:
+    def __init__(
+        self, network: TwoLevel, lexicon: Lexicon, fmt: TextFormat, unspelled: float = 0.0
+    ) -> None:
+        """`unspelled`: the share of lexemes of which it is not to be known how they are spelled."""
         self._network, self._lexicon, self._format = network, lexicon, fmt
+        self._unspelled = unspelled
         self._table = network.lm.table.embeddings().detach()  # (V, D)
         rows = self._table[N_SPECIAL:]
         self._unit = functional.normalize(rows, dim=1)
@@ -132,9 +146,8 @@ class Vectors:
         places = [place for context in contexts for place in self._places(word, context)]
         spelled = None
         if word:
-            form = self._lexicon.alphabet.replace(word)
-            spelled = Spellings.of(self._lexicon.alphabet, [form])
-        mean, factor = self._prior()
+            spelled = self._spellings([word])
+        mean, factor = self._prior(word)
         z = torch.zeros(len(mean), device=mean.device, requires_grad=True)
         search = torch.optim.LBFGS([z], max_iter=most, line_search_fn="strong_wolfe")
 
@@ -144,7 +157,7 @@ class Vectors:
             e = mean + factor @ z
             nats = 0.5 * z.square().sum()  # −log p(e)
             if spelled is not None:
-                nats = nats + as_speller(self._network.novel).nats(e[None], spelled).sum()
+                nats = nats + self._speller.nats(e[None], spelled).sum()
             for place in places:
                 nats = nats + self._context_nats(e, place)
             nats.backward()  # type: ignore[no-untyped-call]
@@ -155,17 +168,47 @@ class Vectors:
         found: Vector = (mean + factor @ z).detach().float().cpu().numpy()
         return found
 
-    def _prior(self) -> tuple[Tensor, Tensor]:
-        """(mean, a factor of the covariance) of the embeddings.  (D,), (D, D)"""
+    @property
+    def _speller(self) -> SpellerModel:
+        """The speller of embeddings."""
+        lexicon, novel = self._network.lexicon, self._network.novel
+        return as_speller(novel if lexicon is None else lexicon)
+
+    def _spellings(self, words: Sequence[str]) -> Spellings:
+        """How words begin: of a long one, as much as there is to learn from."""
+        alphabet = self._lexicon.alphabet
+        return Spellings.of(alphabet, [alphabet.replace(word[:_LETTERS]) for word in words])
+
+    def _prior(self, word: str | None) -> tuple[Tensor, Tensor]:
+        """(mean, a factor of the covariance) of the embedding of a word.  (D,), (D, D)"""
+        if word and self._letters is not None:
+            return self._letters([word])[0], self._letters_factor
+        return self._any_word
+
+    @cached_property
+    def _any_word(self) -> tuple[Tensor, Tensor]:
         rows = self._table[N_SPECIAL:]
         if len(rows) < 2:
             raise ConfigError("this model has too few lexemes to infer a vector from")
         centred = rows - rows.mean(0)
-        covariance = centred.T @ centred / len(rows)
-        scale = covariance.diagonal().mean()
-        identity = torch.eye(len(covariance), device=rows.device)
-        shrunk = (1 - _SHRINK) * covariance + _SHRINK * scale * identity
-        return rows.mean(0), torch.linalg.cholesky(shrunk)
+        return rows.mean(0), _factor(centred.T @ centred / len(rows))
+
+    @cached_property
+    def _letters(self) -> Letters | None:
+        """What spellings say of embeddings, where there are lexemes enough to learn that from."""
+        known = ~self._lexicon.unspelled(self._unspelled)
+        known[:N_SPECIAL] = False
+        ids = np.flatnonzero(known)
+        if len(ids) < _FEW:
+            return None
+        words = [self._lexicon.types[i] for i in ids.tolist()]
+        rows = self._table[torch.from_numpy(ids).to(self._table.device)]
+        return Letters(words, rows, self._lexicon.counts[ids])
+
+    @cached_property
+    def _letters_factor(self) -> Tensor:
+        assert self._letters is not None
+        return _factor(self._letters.covariance)
 
     def _places(self, word: str | None, context: str) -> list[_Context]:
         """Where the word, or a gap, stands in a context."""
@@ -209,16 +252,21 @@ class Vectors:
         hidden, _ = lm.run(x, place.state[: lm.n_parts])
         return nats + table.nats(hidden.states[:, 0], place.following)[0]
 
-    def following_nats(self, context: str, words: Sequence[str], *, steps: int = 30) -> Floats:
+    def following_nats(self, context: str, words: Sequence[str]) -> Floats:
         """−log p of what follows a gap, for each of the words in it.  (N,)
 
-        A lexeme is read as itself, any other word as what its spelling says of it.
+        A lexeme is read as itself, any other word as what its letters say of it.
         """
         (place,) = self._places(None, context)
+        parts = [words[i : i + _AT_ONCE] for i in range(0, len(words), _AT_ONCE)]
+        return np.concatenate([self._following_nats(place, part) for part in parts])
+
+    def _following_nats(self, place: _Context, words: Sequence[str]) -> Floats:
+        patience.check()
         rows = self._network.inputs_of(self._lexicon, words)
         unseen = [i for i, word in enumerate(words) if word not in self]
         if unseen and not isinstance(self._network.feedback, Composed):
-            rows[unseen] = self._from_spellings([words[i] for i in unseen], steps)
+            rows[unseen] = self._guessed([words[i] for i in unseen])
         lm, table = self._network.lm, self._network.lm.table
         if not isinstance(lm, LexemeLM) or isinstance(self._network.feedback, LastState):
             raise ConfigError("what follows a gap has a say only where the lexeme LM is an LSTM")
@@ -233,18 +281,18 @@ class Vectors:
         found: Floats = nats.view(-1, len(words)).double().sum(0).cpu().numpy()
         return found
 
-    def _from_spellings(self, words: Sequence[str], steps: int) -> Tensor:
-        """What `infer` finds for words alone, roughly, for all of them at once.  (N, D)"""
-        mean, factor = self._prior()
-        alphabet = self._lexicon.alphabet
-        spelled = Spellings.of(alphabet, [alphabet.replace(word) for word in words])
+    def _guessed(self, words: Sequence[str]) -> Tensor:
+        """What letters alone say of words; with few lexemes, roughly what `infer` finds.  (N, D)"""
+        if self._letters is not None:
+            return self._letters(words)
+        mean, factor = self._any_word
+        spelled = self._spellings(words)
         z = torch.zeros(len(words), len(mean), device=mean.device, requires_grad=True)
         search = torch.optim.Adam([z], lr=0.1)
         with torch.enable_grad():
-            for _ in range(steps):
+            for _ in range(30):
                 search.zero_grad()
-                vectors = mean + z @ factor.T
-                nats = as_speller(self._network.novel).nats(vectors, spelled).sum()
+                nats = self._speller.nats(mean + z @ factor.T, spelled).sum()
                 (nats + 0.5 * z.square().sum()).backward()  # type: ignore[no-untyped-call]
                 search.step()
         return (mean + z @ factor.T).detach()
@@ -275,3 +323,11 @@ class Vectors:
         finally:
             partial.unlink(missing_ok=True)
         return len(rows)
+
+
+def _factor(covariance: Tensor) -> Tensor:
+    """A factor of a covariance that is shrunk towards a multiple of the identity.  (D, D)"""
+    scale = covariance.diagonal().mean()
+    identity = torch.eye(len(covariance), device=covariance.device)
+    found: Tensor = torch.linalg.cholesky((1 - _SHRINK) * covariance + _SHRINK * scale * identity)
+    return found

@@ -22,14 +22,17 @@ import torch
 
 from spellonce.errors import ConfigError
 from spellonce.generation import Generator, check_temperature
-from spellonce.lexicon import OTHER, Spellings
-from spellonce.network import TRIES, Dice, Moment
-from spellonce.text import GAP
-from spellonce.two_level import TwoLevel, as_speller
+from spellonce.lexicon import N_SPECIAL, OTHER, Spellings
+from spellonce.network import Dice, Moment
+from spellonce.text import GAP, gap_in
+from spellonce.two_level import TwoLevel
 from spellonce.vectors import Vectors
 
-_CANDIDATES, _MOST_CANDIDATES = 20, 1000
-"""Words that are drawn for each that is wanted, where what follows a gap has a say; in all."""
+_CANDIDATES, _ENOUGH, _LEAST = 20, 1000, 4
+"""Words that are drawn for each that is wanted, where what follows a gap has a say; how many are
+enough in all; but so many for each."""
+_BATCH, _MOST_DRAWS = 1000, 20_000
+"""Words that are drawn at a time, at most, and in all before it is given up."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +112,13 @@ class _Judge:
 
     def __init__(self, generator: Generator, constraints: Constraints) -> None:
         self._generator, self._wanted = generator, constraints
-        self._seen: set[str] | None = None
+        self._seen: set[str] = set()
         if constraints.novel_only or constraints.min_distance:
-            types = generator.lexicon.types[2:]
+            types = generator.lexicon.types[N_SPECIAL:]
             self._seen = {generator.bare(word).casefold() for word in types}
+        self._by_length: dict[int, list[str]] = {}
+        for word in self._seen if constraints.min_distance else ():
+            self._by_length.setdefault(len(word), []).append(word)
 
     def against(self, token: str) -> str | None:
         """What is wrong with a token, but for its bits; None: nothing."""
@@ -132,7 +138,7 @@ class _Judge:
             return "had other letters"
         if word.casefold() in wanted.exclude:
             return "were excluded"
-        if wanted.novel_only and word.casefold() in (self._seen or ()):
+        if wanted.novel_only and word.casefold() in self._seen:
             return "were words of the training text"
         if wanted.min_distance and self._is_near(word.casefold()):
             return "were too like words of the training text"
@@ -142,11 +148,13 @@ class _Judge:
         from rapidfuzz.distance import Levenshtein
         from rapidfuzz.process import extractOne
 
-        nearest = extractOne(
-            word, self._seen or (), scorer=Levenshtein.distance,
-            score_cutoff=self._wanted.min_distance - 1,
-        )  # fmt: skip
-        return nearest is not None
+        most = self._wanted.min_distance - 1
+        lengths = range(len(word) - most, len(word) + most + 1)  # others are further away
+        return any(
+            extractOne(word, self._by_length[n], scorer=Levenshtein.distance, score_cutoff=most)
+            for n in lengths
+            if n in self._by_length
+        )
 
 
 def draw_words(
@@ -159,20 +167,38 @@ def draw_words(
     constraints: Constraints | None = None,
     seed: int = 0,
     wanted_still: Callable[[], bool] = lambda: True,
+    vectors: Vectors | None = None,
 ) -> Draws:
-    """Up to n different words, fewer where no more are found or are not wanted any longer."""
+    """Up to n different words, fewer where no more are found or are not wanted any longer.
+
+    `vectors`: those of a two-level model; what it knows of unseen words need be learned but once.
+    """
     check_temperature(temperature)
     if n < 1:
         raise ConfigError(f"-n must be at least 1, got {n}")
     wanted = constraints or Constraints()
-    following = "" if context is None else context.partition(GAP)[2]
-    moment = generator.moment(like, context)
+    following = "" if context is None else gap_in(context)[2]
+    moment = _moment(generator, vectors, like, context)
     dice = Dice(temperature, torch.Generator(generator.network.device).manual_seed(seed))
-    n_drawn = max(n, min(_CANDIDATES * n, _MOST_CANDIDATES)) if following.strip() else n
+    n_drawn = min(_CANDIDATES * n, max(_ENOUGH, _LEAST * n)) if following.strip() else n
     found, refused = _drawn(generator, moment, n_drawn, dice, wanted, wanted_still)
     if following.strip() and len(found) > 1 and wanted_still():
-        found = _resampled(generator, str(context), found, n, seed)
+        if vectors is None:
+            raise ConfigError(f"what follows {GAP} needs a two-level model: leave it out")
+        found = _resampled(vectors, str(context), found, n, seed)
     return Draws(found[:n], refused)
+
+
+def _moment(
+    generator: Generator, vectors: Vectors | None, like: Sequence[str], context: str | None
+) -> Moment:
+    """Where to spell; words that are no lexemes have the embeddings that are inferred for them."""
+    network = generator.network
+    is_known = vectors is None or all(word in vectors for word in like)
+    if is_known or context is not None or not isinstance(network, TwoLevel) or vectors is None:
+        return generator.moment(like, context)
+    rows = torch.from_numpy(np.stack([vectors.of(word) for word in like]))
+    return network.at_embedding(rows.mean(0).to(network.device))
 
 
 def _drawn(
@@ -194,9 +220,10 @@ def _drawn(
     found: dict[str, Wug] = {}
     refused: Counter[str] = Counter()
     times: Counter[str] = Counter()
-    batch = int(np.clip(4 * n, 32, 1000))
+    batch = min(max(4 * n, 32), _BATCH)
+    n_drawn = 0
     is_ended = bool(wanted.suffix) and isinstance(network, TwoLevel)
-    for _ in range(TRIES):
+    while n_drawn < _MOST_DRAWS:
         # Longer than the longest allowed, so that what was cut off is known and left out.
         drawn = network.spell(lexicon, moment, batch, dice, wanted.max_length + 2, wanted.prefix)
         if is_ended:
@@ -215,6 +242,7 @@ def _drawn(
         times.update(generator.bare(token) for token in drawn if judged[token] is None)
         if len(found) >= n or dice.temperature == 0 or not wanted_still():
             break
+        n_drawn, batch = n_drawn + batch, min(2 * batch, _BATCH)
     return [replace(wug, times=times[wug.word]) for wug in found.values()], refused
 
 
@@ -234,7 +262,7 @@ def _ended(
     begun = Counter({b: n for b, n in begun.items() if (b + suffix).startswith(prefix)})
     if not begun:
         return []
-    alphabet, speller = generator.lexicon.alphabet, as_speller(network.novel)
+    alphabet, speller = generator.lexicon.alphabet, network.speller_at(moment)
     hidden = moment.hidden.expand(len(begun), -1)
     with torch.no_grad():
         whole = speller.nats(hidden, Spellings.of(alphabet, [b + suffix for b in begun]))
@@ -259,18 +287,14 @@ def _bits(generator: Generator, moment: Moment, tokens: Sequence[str]) -> list[f
     if not isinstance(network, TwoLevel):
         return [None] * len(tokens)
     spelled = Spellings.of(generator.lexicon.alphabet, list(tokens))
-    nats = as_speller(network.novel).nats(moment.hidden.expand(len(tokens), -1), spelled)
+    nats = network.speller_at(moment).nats(moment.hidden.expand(len(tokens), -1), spelled)
     return [float(one) / math.log(2) for one in nats]
 
 
 def _resampled(
-    generator: Generator, context: str, found: Sequence[Wug], n: int, seed: int
+    vectors: Vectors, context: str, found: Sequence[Wug], n: int, seed: int
 ) -> list[Wug]:
     """Some of them, as likely as they are and make what follows the gap: without replacement."""
-    network = generator.network
-    if not isinstance(network, TwoLevel):
-        raise ConfigError(f"what follows {GAP} needs a two-level model: leave it out")
-    vectors = Vectors(network, generator.lexicon, generator.format)
     nats = vectors.following_nats(context, [wug.word for wug in found])
     nats -= np.log([wug.times for wug in found])
     # The n largest of log-weights with Gumbel noise are n draws without replacement.

@@ -227,13 +227,14 @@ def score(
             labels = [name or "standard input" for name in names]
             pages += list(zip(labels, texts, found, strict=True))
             continue
-        tables = loaded.surprisal(
+        tables = loaded.each_surprisal(
             texts, view, learning, apart=apart, context=context, characters=characters,
             entropy=entropy,
         )  # fmt: skip
         for name, rows in zip(names, tables, strict=True):
             more = {"file": name} if len(files or []) > 1 else {}
-            write(lines([row | more for row in rows], form, [*columns, *more], header=header))
+            shown = lines((row | more for row in rows), form, [*columns, *more], header=header)
+            write(shown)
             header = False
     if form == "html":
         write([page(pages)])
@@ -273,7 +274,9 @@ def sample(
 @app.command()
 def spell(
     words: Annotated[list[str] | None, typer.Argument(metavar="[WORD…]", hidden=True)] = None,
-    like: Annotated[list[str] | None, typer.Option(metavar="WORD…", help="Resemble these.")] = None,
+    like: Annotated[
+        list[str] | None, typer.Option(metavar="WORD…", help="Resemble these, lexemes or not.")
+    ] = None,
     context: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Fit at its end, or at a ___ in it.")
     ] = None,

@@ -161,7 +161,7 @@ class Views:
         """Made-up words, and why there are no more."""
         found = draw_words(
             self.generator, n, like=like, context=context, temperature=temperature, seed=seed,
-            constraints=constraints, wanted_still=wanted_still,
+            constraints=constraints, wanted_still=wanted_still, vectors=self.vectors,
         )  # fmt: skip
         return {
             "words": [{"word": wug.word, "bits": wug.bits} for wug in found.wugs],
