@@ -206,11 +206,8 @@ def test_runs_of_the_curve_over_minutes_do_for_learning_while_reading() -> None:
     for minutes, datasets in (((1.0, 2.5), ("x",)), ((1.0,), ("x", "y"))):
         adaptive = EXPERIMENTS["adaptive"](Wish(datasets=datasets, minutes=minutes))
         assert len({job.name for job in adaptive.jobs}) == 2
-        if len(datasets) == 1:
-            curve = EXPERIMENTS["minutes"](
-                Wish(datasets=datasets, minutes=minutes, systems=("cpu",))
-            )
-            assert adaptive.jobs == curve.jobs
+        wish = Wish(datasets=datasets, minutes=minutes, systems=("cpu",))
+        assert adaptive.jobs == EXPERIMENTS["minutes"](wish).jobs
 
 
 def test_wishes_are_had_once_and_fit_their_systems() -> None:

@@ -256,3 +256,30 @@ def test_a_table_of_pandas(tiny_run: Path) -> None:
 def test_cached_scores_may_be_apart_too(tiny_run: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not been tuned"):
         spellonce.load(tiny_run).score_texts(["a\nb\n"], Learning(cache=True), apart=True)
+
+
+def test_the_end_of_a_word_may_be_its_own(tiny_run: Path) -> None:
+    """What moves is −log p that nothing is joined to the word; the sum of each line stays."""
+    model = spellonce.load(tiny_run)
+    text = "The wug, ba ke.\nba (lo) ke\n"
+    (plain,) = model.surprisal([text], View("word"))
+    (own,) = model.surprisal([text], View("word", word_ends="own"))
+    (ends,) = [model.word_ends(text)]
+    tokens = model.tokens(text)
+    assert tokens == "The wug ⇹, ba ke ⇹. \n ba (⇹ lo ⇹) ke \n".split(" ")
+    assert (ends > 0).tolist() == [c == "|" for c in "|.||.|.|..||."], "| where a word ends"
+    for line in (0, 1):
+        sums = [sum(r["bits"] for r in rows if r["line"] == line) for rows in (plain, own)]
+        assert sums[0] == pytest.approx(sums[1])
+    assert all(row["bits"] > 0 for row in own)
+    stepper = model.stepper()
+    stepper.take("The")
+    every = stepper.outlook().every()
+    joined = sum(p for w, p in zip(model.lexicon.types, every, strict=False) if w.startswith("⇹"))
+    symbol = model.lexicon.alphabet.encode("⇹")[0]
+    joined += every[0] * stepper.outlook().spell().probabilities()[symbol]
+    assert ends[0] == pytest.approx(-math.log(1 - joined))
+    expected = own[0]["bits"] - ends[0] / math.log(2)
+    assert plain[0]["bits"] == pytest.approx(expected)
+    with pytest.raises(ConfigError, match="--by word"):
+        View(word_ends="own")

@@ -51,6 +51,8 @@ class TokenScores:
     """Whether lexeme and spelling are separate parts of this model's score."""
     nats_static: NDArray[np.float64] | None = None
     """What it would be, had the model learned nothing while it read."""
+    nats_end: NDArray[np.float64] | None = None
+    """−log p that the word ends behind the token; zero where it goes on, and behind a line end."""
 
     def __len__(self) -> int:
         return len(self.tokens)

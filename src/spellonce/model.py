@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from spellonce import lexicon as lexicons
@@ -41,7 +42,7 @@ from spellonce.scoring import (
 )
 from spellonce.stepping import Stepper
 from spellonce.surprisal import Rows, View
-from spellonce.text import Reading, TextFormat, read, split_lines
+from spellonce.text import EOS, Reading, TextFormat, join_tokens, read, split_lines
 from spellonce.two_level import TwoLevel
 from spellonce.unit_lm import UnitLM
 from spellonce.vectors import Vectors
@@ -191,12 +192,15 @@ class Model:
             raise ConfigError("--characters and --entropy are about tokens: leave --by out")
         if characters and learning:
             raise ConfigError("--characters is about a static model: leave --cache, --dynamic out")
-        if entropy and learning.reset:
-            raise ConfigError("--entropy has no --reset")
+        if (entropy or view.word_ends == "own") and learning.reset:
+            raise ConfigError("--entropy and --word-ends own have no --reset")
         texts = [texts] if isinstance(texts, str) else texts
         every = self.score_texts(texts, learning, apart=apart, context=context)
 
         def rows_of(text: str, scores: TokenScores) -> Iterator[dict[str, Any]]:
+            if view.word_ends == "own":
+                ends = self.word_ends(text, learning, apart=apart, context=context)
+                scores = replace(scores, nats_end=ends)
             spelled: dict[int, list[tuple[str, float]]] = {}
             expected: dict[int, tuple[float, int]] = {}
             if characters:
@@ -232,6 +236,45 @@ class Model:
                     found.append(stepper.expectation(token))
                 stepper.take(token)
         return found
+
+    def word_ends(
+        self,
+        text: str,
+        learning: Learning = STATIC,
+        *,
+        apart: bool = False,
+        context: str = "",
+    ) -> NDArray[np.float64]:
+        """−log p that the word ends behind each token; zero where it goes on, and at line ends.
+
+        What may be joined to a word begins with the merge symbol: so this is for text that the
+        reversible tokenizer reads.
+        """
+        if self.format.tokenization != "reversible":
+            raise ConfigError("--word-ends own is for text that is not tokenised yet")
+
+        def joins(word: str) -> bool:
+            space, surface = join_tokens(["x", word], self.format)[1]
+            return not space and not surface.isspace()
+
+        lexemes = self.lexicon.types[: self.lexicon.n_lexemes]
+        is_joined = np.array([bool(word) and word != EOS and joins(word) for word in lexemes])
+        found = []
+        for before, part in _parts(text, apart, context):
+            stepper = self.stepper(learning)
+            reading = read(split_lines(before + part), self.format)
+            starts = [*reading.start.tolist()[1:], -1]
+            following = [*reading.surfaces[1:], EOS]
+            for i, token in enumerate(reading.tokens):
+                stepper.take(token)
+                if reading.start[i] < len(before):
+                    continue
+                goes_on = starts[i] == reading.end[i] and not following[i].isspace()
+                if goes_on or reading.surfaces[i].isspace():
+                    found.append(0.0)
+                else:
+                    found.append(-math.log1p(-min(stepper.goes_on(is_joined, joins), 1 - 1e-12)))
+        return np.array(found)
 
     def reader(self, learning: Learning) -> Reader:
         """What reads a text piece by piece, learns from it, and can be kept and restored."""

@@ -30,6 +30,7 @@ from spellonce.network import MAX_LENGTH, TRIES, Accept, Dice, Moment, first_acc
 from spellonce.ngrams import Expansion
 from spellonce.speller import SpellingSteps
 from spellonce.text import EOS
+from spellonce.tokenizer import MERGE
 from spellonce.two_level import TwoLevel, as_speller
 
 
@@ -231,6 +232,22 @@ class Stepper(Reader):
         own = p[outlook.number(self.lexicon.alphabet.replace(token) if token != EOS else EOS)]
         there = p[p > 0]
         return float(-(there * np.log2(there)).sum()), 1 + int((p > own).sum())
+
+    def goes_on(self, is_joined: NDArray[np.bool_], joins: Callable[[str], bool]) -> float:
+        """p that what comes next is joined to what came before, given which lexemes would be.
+
+        `joins` says it of any word, `is_joined` of each lexeme; of what is spelled, the first
+        symbol says it.
+        """
+        outlook = self.outlook()
+        p = outlook.every()
+        n = self.lexicon.n_lexemes
+        total = float(p[:n][is_joined].sum())
+        total += sum(share for word, share in zip(outlook.words, p[n:], strict=True) if joins(word))
+        if MERGE in self.lexicon.alphabet.chars:
+            (symbol,) = self.lexicon.alphabet.encode(MERGE)
+            total += float(p[UNK_ID] * outlook.spell().probabilities()[symbol])
+        return total
 
     def next_token(self, dice: Dice, accept: Accept) -> str:
         """Draws a token; a word that is spelled is drawn again until it is accepted."""

@@ -9,7 +9,7 @@ import html
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -22,6 +22,7 @@ from spellonce.text import EOS
 By = Literal["token", "word", "line", "article"]
 LineEnds = Literal["row", "word", "skip"]
 FirstWord = Literal["score", "skip"]
+WordEnds = Literal["next", "own"]
 Form = Literal["tsv", "jsonl", "html"]
 Rows = list[dict[str, Any]]
 
@@ -36,13 +37,21 @@ class View:
     """A line end has a row of its own, or counts to the word before it, or is left out."""
     first_word: FirstWord = "score"
     """The first word of a line, which has no context in it, has rows, or is left out."""
+    word_ends: WordEnds = "next"
+    """That a word ends, and nothing is joined to it, is a part of the next word's bits, or of its
+    own (Pimentel & Meister 2024). The sum over a line is the same."""
 
     def __post_init__(self) -> None:
-        for name, kind in (("by", By), ("line_ends", LineEnds), ("first_word", FirstWord)):
+        kinds = (
+            ("by", By), ("line_ends", LineEnds), ("first_word", FirstWord), ("word_ends", WordEnds),
+        )  # fmt: skip
+        for name, kind in kinds:
             if getattr(self, name) not in get_args(kind):
                 choices = " or ".join(get_args(kind))
                 option = name.replace("_", "-")
                 raise ConfigError(f"--{option} must be {choices}, not {getattr(self, name)!r}")
+        if self.word_ends == "own" and self.by != "word":
+            raise ConfigError("--word-ends own is about words: --by word")
 
     @property
     def columns(self) -> list[str]:
@@ -62,6 +71,8 @@ class View:
         if self == View():
             return scores.rows()
         words, ends = _words(scores)
+        if self.word_ends == "own":
+            scores = _with_own_ends(scores, words)
         firsts = _first_words(scores, words, ends)
         if self.line_ends == "word":
             words = _joined(scores, words, ends)
@@ -114,6 +125,17 @@ def _words(scores: TokenScores) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
             group[i] = number
             ends[i] = k >= tail and tokens[-1] == EOS
     return group, ends
+
+
+def _with_own_ends(scores: TokenScores, words: NDArray[np.int64]) -> TokenScores:
+    """The scores with the end of each word in its own bits, and not in those of the next."""
+    if scores.nats_end is None:
+        raise ConfigError("these scores do not have what --word-ends own needs")
+    nats = scores.nats_lexeme.copy()
+    last = np.flatnonzero(np.diff(words, append=-1))  # of each word
+    nats[last] += scores.nats_end[last]
+    nats[last[:-1] + 1] -= scores.nats_end[last[:-1]]
+    return replace(scores, nats_lexeme=nats)
 
 
 def _apart(scores: TokenScores, i: int) -> bool:

@@ -191,6 +191,9 @@ def score(
     first_word: Annotated[
         str, typer.Option(help="The first word of each line: score or skip.")
     ] = "score",
+    word_ends: Annotated[
+        str, typer.Option(help="That a word ends counts to the next word or its own (slow).")
+    ] = "next",
     characters: Annotated[
         bool, typer.Option("--characters", help="How the spelling of novel words adds up.")
     ] = False,
@@ -208,11 +211,12 @@ def score(
     """Bits for every word of files or of stdin."""
     from spellonce.surprisal import View, check_form, lines, page
 
-    view, form = View(by, line_ends, first_word), check_form(form)  # type: ignore[arg-type]
+    view = View(by, line_ends, first_word, word_ends)  # type: ignore[arg-type]
+    form = check_form(form)
     if form == "html" and (view != View() or characters or entropy):
         raise ConfigError(
-            "a page shows every token: leave --by, --line-ends, --first-word, --characters and "
-            "--entropy out"
+            "a page shows every token: leave --by, --line-ends, --first-word, --word-ends, "
+            "--characters and --entropy out"
         )
     loaded = load_model(model, device)
     from spellonce.adaptive import Learning

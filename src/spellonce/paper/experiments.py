@@ -116,7 +116,7 @@ class Wish:
         unheeded = [option for option, value in given.items() if value and option not in heeded]
         if unheeded:
             raise ConfigError(f"{name} has no use for {' and '.join(unheeded)}: leave it out")
-        if len(self.datasets) > 1 and name not in ("mwc", "adaptive"):
+        if len(self.datasets) > 1 and name not in ("mwc", "minutes", "adaptive"):
             raise ConfigError(f"{name} is about one data set: leave the others out")
         if len(self.sizes) > 1 and name == "mwc":
             raise ConfigError("mwc is about one size of the vocabulary: leave the others out")
@@ -285,13 +285,21 @@ def _segmentations(run: Path, device: str) -> dict[str, Any]:
 
 def minutes(wish: Wish) -> Experiment:
     """bpc against the minutes of training: `cpu`, and others in the same time."""
-    dataset = wish.datasets[0] if wish.datasets else "wikitext-2"
+    datasets = wish.datasets or ("wikitext-2",)
     jobs = [
-        Job(f"{system}-{time:g}m", system, dataset, length=Length(budget=60 * time))
+        _timed(system, dataset, time, len(datasets) > 1)
+        for dataset in datasets
         for time in wish.minutes or MINUTES
         for system in wish.systems or ("cpu", *(COMPARED if time <= COMPARED_TO else ()))
     ]
     return Experiment("minutes", tuple(jobs), lambda found, _: reports.minutes(found, wish.command))
+
+
+def _timed(system: str, dataset: str, time: float, named: bool) -> Job:
+    """A training of so many minutes; its name is the same in all experiments, so that one folder
+    does for them."""
+    text = f"{dataset}-" if named else ""
+    return Job(f"{system}-{text}{time:g}m", system, dataset, length=Length(budget=60 * time))
 
 
 def adaptive(wish: Wish) -> Experiment:
@@ -305,15 +313,11 @@ def adaptive(wish: Wish) -> Experiment:
     jobs = [
         Job(f"{system}-{dataset}", system, dataset)
         if time is None
-        # The names of `minutes`, where it is about one data set: the same folder does for both.
-        else Job(
-            f"{system}-{f'{dataset}-' if len(datasets) > 1 else ''}{time:g}m", system, dataset,
-            length=Length(budget=60 * time),
-        )
+        else _timed(system, dataset, time, len(datasets) > 1)
         for dataset in datasets
         for time in wish.minutes or (None,)
         for system in wish.systems or ("cpu",)
-    ]  # fmt: skip
+    ]
     return Experiment(
         "adaptive",
         tuple(jobs),
