@@ -207,7 +207,7 @@ def test_spelling_like_and_in_context() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"like": "zzz"}, {"like": "\n"}, {}, {"like": "ab", "context": "a"},
+        {"like": "\n"}, {"like": " "}, {}, {"like": "ab", "context": "a"},
         {"like": "ab", "n": 0}, {"like": "ab", "temperature": -1.0},
         {"like": "ab", "temperature": math.nan}, {"like": "ab", "min_length": 5, "max_length": 2},
     ],

@@ -111,8 +111,8 @@ def test_spelling(client: TestClient) -> None:
     assert none["words"] == [] and "had other letters" in none["why"]
     wrong = client.post("/api/v1/spell", json={"n": 3})
     assert wrong.status_code == 422 and "--like" in wrong.json()["detail"]
-    unknown = client.post("/api/v1/spell", json={"like": ["zzz"]})
-    assert unknown.status_code == 422 and "no embedding" in unknown.json()["detail"]
+    unseen = client.post("/api/v1/spell", json={"like": ["zibbled"], "n": 3})
+    assert unseen.status_code == 200 and len(unseen.json()["words"]) == 3
 
 
 def test_exploring(client: TestClient, tuned_run: Path) -> None:

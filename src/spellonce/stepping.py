@@ -243,7 +243,8 @@ class Stepper(Reader):
         p = outlook.every()
         n = self.lexicon.n_lexemes
         total = float(p[:n][is_joined].sum())
-        total += sum(share for word, share in zip(outlook.words, p[n:], strict=True) if joins(word))
+        remembered = zip(outlook.words, p[n:].tolist(), strict=True)
+        total += sum(share for word, share in remembered if joins(word))
         if MERGE in self.lexicon.alphabet.chars:
             (symbol,) = self.lexicon.alphabet.encode(MERGE)
             total += float(p[UNK_ID] * outlook.spell().probabilities()[symbol])

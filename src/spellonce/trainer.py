@@ -38,7 +38,9 @@ from spellonce.speller import Speller
 from spellonce.two_level import TwoLevel
 
 _WORSE, _PATIENCE = 1.3, 5
-"""Training has diverged if its bpc is so many times what it began with, in so many reports."""
+"""Training has diverged if its bpc is so many times what it began with, in so many reports …"""
+_SURE = 10
+"""… of at least so many steps each: of few, it is chance what they are about."""
 _SCALE_WINDOWS = 20
 """Windows over which gradients are measured."""
 
@@ -366,8 +368,10 @@ class Trainer:
             "clipped": tally.clipped / max(tally.steps, 1),
             "averaging": self.averages.active,
         }
+        is_sure = tally.steps >= _SURE
         cursor.tally = Tally()
-        self._compare_with_first(bpc)
+        if is_sure:
+            self._compare_with_first(bpc)
         return line
 
     def epochs_done(self) -> float:

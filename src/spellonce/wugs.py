@@ -194,6 +194,9 @@ def _moment(
 ) -> Moment:
     """Where to spell; words that are no lexemes have the embeddings that are inferred for them."""
     network = generator.network
+    for word in like:
+        if not word.strip():
+            raise ConfigError(f"{word!r} is no word: name one that others are to resemble")
     is_known = vectors is None or all(word in vectors for word in like)
     if is_known or context is not None or not isinstance(network, TwoLevel) or vectors is None:
         return generator.moment(like, context)
