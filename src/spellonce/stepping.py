@@ -242,9 +242,9 @@ class Stepper(Reader):
         outlook = self.outlook()
         p = outlook.every()
         n = self.lexicon.n_lexemes
-        total = float(p[:n][is_joined].sum())
+        total: float = float(p[:n][is_joined].sum())
         remembered = zip(outlook.words, p[n:].tolist(), strict=True)
-        total += sum(share for word, share in remembered if joins(word))
+        total += float(sum(share for word, share in remembered if joins(word)))
         if MERGE in self.lexicon.alphabet.chars:
             (symbol,) = self.lexicon.alphabet.encode(MERGE)
             total += float(p[UNK_ID] * outlook.spell().probabilities()[symbol])
