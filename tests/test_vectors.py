@@ -68,6 +68,12 @@ def test_states_of_a_text_are_those_that_predict() -> None:
     moment = network.begin(make_lexicon(), ["ab", "bab"])
     np.testing.assert_allclose(states[2], moment.hidden[0].numpy(), rtol=1e-5)
     assert vectors.in_context("")[1].shape == (0, 5)
+    _, after = vectors.in_context("ab bab\nbb", "after")
+    np.testing.assert_allclose(after[:-1], states[1:], rtol=1e-5)
+    moment = network.begin(make_lexicon(), ["ab", "bab", "\n", "bb"])
+    np.testing.assert_allclose(after[-1], moment.hidden[0].numpy(), rtol=1e-5)
+    with pytest.raises(ConfigError, match="--when"):
+        vectors.in_context("ab", "never")
 
 
 def objective(
@@ -160,6 +166,16 @@ def test_vectors_on_the_command_line(tiny_run: Path, tmp_path: Path) -> None:
     assert line.split()[0] == known and len(line.split()) == 17
     found = json.loads(call("embed", "-m", tiny_run, known, "zibbled", "--json").ok())["words"]
     assert [row["known"] for row in found] == [True, False]
+    text = tmp_path / "t.txt"
+    text.write_text("The wug,\nba ke\n", encoding="utf-8")
+    rows = [
+        json.loads(row)
+        for row in call("embed", "-m", tiny_run, "--text", text).ok().split("\n")[:-1]
+    ]
+    assert [row["token"] for row in rows] == ["The", "wug", ",", "\n", "ba", "ke", "\n"]
+    assert [len(row["vector"]) for row in rows] == [16] * 7 and rows[4]["start"] == 9
+    call("embed", "-m", tiny_run).refused("give words", 2)
+    call("embed", "-m", tiny_run, "x", "--text", text).refused("one of the two", 2)
     near = call("neighbours", "-m", tiny_run, known, "-n", 3).ok().splitlines()
     assert len(near) == 3 and known not in [row.split("\t")[0] for row in near]
     unseen = call("neighbours", "-m", tiny_run, "zibbled", "--context", "The ___ ba.", "--json")

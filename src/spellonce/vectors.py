@@ -35,12 +35,15 @@ from spellonce.letters import Letters
 from spellonce.lexeme_lm import LexemeLM, State
 from spellonce.lexicon import EOS_ID, N_SPECIAL, UNK_ID, Lexicon, Spellings
 from spellonce.speller import SpellerModel
-from spellonce.text import GAP, TextFormat, around_gap, read, split_lines, text_tokens
+from spellonce.text import EOS, GAP, TextFormat, around_gap, read, split_lines, text_tokens
 from spellonce.two_level import TwoLevel, as_speller
 
 Vector = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Format = Literal["word2vec", "word2vec-binary"]
+When = Literal["before", "after"]
+_STRIP = 1000
+"""Tokens that are read at a time."""
 _FEW = 1000
 """Of fewer lexemes, nothing is learned about letters."""
 _SHRINK = 0.1
@@ -119,14 +122,36 @@ class Vectors:
         near = [i for i in order if i not in left_out][:n]
         return [Neighbour(self.words[i], float(cosines[i])) for i in near]
 
-    @torch.no_grad()
-    def in_context(self, text: str) -> tuple[list[str], Vector]:
-        """The tokens of a text, and the state that predicted each.  (N, D)"""
+    def in_context(self, text: str, when: str = "before") -> tuple[list[str], Vector]:
+        """The tokens of a text, and a hidden state for each.  (N, D)
+
+        `before`: the state that predicted the token, what one could know of it; `after`: the state
+        in which it has been read, what it did to the context.
+        """
         reading = read(split_lines(text), self._format)
-        states = [torch.zeros(0, self._table.shape[1])]
-        for _, hidden, _ in self._walk(reading.tokens):
-            states.append(hidden[None].cpu())
-        return reading.surfaces, torch.cat(states).numpy()
+        return reading.surfaces, self.states(reading.tokens, when)
+
+    @torch.no_grad()
+    def states(self, tokens: Sequence[str], when: str = "before") -> Vector:
+        """The same for the tokens of a text."""
+        if when not in get_args(When):
+            raise ConfigError(f"--when must be {' or '.join(get_args(When))}, not {when!r}")
+        network, alphabet = self._network, self._lexicon.alphabet
+        followed_by = [*tokens, EOS]  # whatever it is: what predicts it has read all tokens
+        ids, _ = self._lexicon.encode(followed_by)
+        found: list[Tensor] = []
+        state, before = network.zero_state(1), EOS_ID
+        for start in range(0, len(ids), _STRIP):
+            patience.check()
+            part = ids[start : start + _STRIP]
+            words = [
+                alphabet.replace(followed_by[start + i]) for i in np.flatnonzero(part == UNK_ID)
+            ]
+            followed = network.follow(part, before, Spellings.of(alphabet, words), state)
+            found.append(followed.states.cpu())
+            state, before = followed.state, int(part[-1])
+        every: Vector = torch.cat(found).numpy()
+        return every[:-1] if when == "before" else every[1:]
 
     # --- words that were never seen -------------------------------------------------------------
 

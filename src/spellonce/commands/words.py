@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +13,12 @@ from spellonce.commands.shared import (
     JsonOption,
     ModelOption,
     app,
+    file_lines,
     load_model,
     print_json,
     write,
 )
+from spellonce.errors import ConfigError
 
 ContextOption = Annotated[
     list[str] | None,
@@ -25,14 +28,46 @@ ContextOption = Annotated[
 
 @app.command()
 def embed(
-    words: Annotated[list[str], typer.Argument(metavar="WORD…")],
+    words: Annotated[list[str] | None, typer.Argument(metavar="[WORD…]")] = None,
     model: ModelOption = None,
     context: ContextOption = None,
+    text: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A vector for each token of a text instead, as JSONL."),
+    ] = None,
+    when: Annotated[
+        str, typer.Option(help="The state before or after a token of the text is read.")
+    ] = "after",
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
     """The vectors of words, one a line; those of unseen words are inferred from their spelling."""
-    vectors = load_model(model, device).vectors()
+    if bool(words) == (text is not None):
+        raise ConfigError("give words, or a --text, one of the two")
+    loaded = load_model(model, device)
+    vectors = loaded.vectors()
+    if text is not None:
+        from spellonce.text import read
+
+        reading = read(file_lines(text), loaded.format)
+        states = vectors.states(reading.tokens, when)
+        rows = zip(reading.line, reading.surfaces, reading.start, reading.end, states, strict=True)
+        names = ("line", "token", "start", "end", "vector")
+        write(
+            json.dumps(
+                dict(zip(names, (int(line), token, int(a), int(b), row.tolist()), strict=True)),
+                ensure_ascii=False,
+            )
+            + "\n"
+            for line, token, a, b, row in rows
+        )
+        return
+    if context:
+        for word in filter(vectors.__contains__, words or ()):
+            typer.echo(
+                f"spellonce: {word!r} is a lexeme: its contexts make no difference", err=True
+            )
+    words = words or []
     found = [(word, vectors.of(word, context or ()), word in vectors) for word in words]
     if as_json:
         rows = [{"word": w, "known": known, "vector": v.tolist()} for w, v, known in found]
