@@ -76,6 +76,13 @@ def main() -> int:
             continue
         result = json.loads(done.stdout.strip().split("\n")[-1])
         print(json.dumps(result), flush=True)
+        if "skipped" in result:
+            print(f"{name} was skipped: {result['skipped']}", file=sys.stderr)
+        for bar in result.get("bars", ()):
+            if not bar["met"]:
+                print(f"{name}: {bar['what']} is {bar['value']}, not {bar['relation']} "
+                      f"{bar['limit']}", file=sys.stderr)  # fmt: skip
+                failed = True
         if "skipped" not in result:
             today = datetime.date.today().isoformat()
             found[name] = {**result, "date": today, "commit": commit(), "machine": machine()}
