@@ -1,14 +1,15 @@
-"""Do the bits of all rows add up to what `eval` says, and do their places cut the text? For each run
+"""Do the bits of all rows add up to what `eval` says, and do their places cut the text?
 
     python benchmarks/languages.py RUN [RUN …]
 
-the test split is written to a file, scored by `spellonce score` and by `spellonce eval --text`, in
-a process of their own each. One line of JSON for each run.
+The test split of each run is written to a file and scored by `spellonce score` and by `spellonce
+eval --text`, in a process of their own each. One line of JSON for each run.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,8 @@ from pathlib import Path
 
 from spellonce.preparation import source_of
 from spellonce.runs import RunFolder
+
+_MEANT = {"n": "\n", "t": "\t", "\\": "\\"}
 
 
 def spellonce(*arguments: str) -> str:
@@ -36,7 +39,7 @@ def check(run: Path) -> dict[str, object]:
     total = sum(row["bits"] for row in rows)
     place, gaps, wrong = 0, "", 0
     for row in rows:
-        token = row["token"].replace("\\n", "\n").replace("\\t", "\t").replace("\\\\", "\\")
+        token = re.sub(r"\\(.)", lambda found: _MEANT[found.group(1)], row["token"])
         gaps += text[place : row["start"]]
         wrong += text[row["start"] : row["end"]] != token
         place = row["end"]
