@@ -18,7 +18,7 @@ from pathlib import Path
 from spellonce.preparation import source_of
 from spellonce.runs import RunFolder
 
-_MEANT = {"n": "\n", "t": "\t", "\\": "\\"}
+_MEANT = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
 
 
 def spellonce(*arguments: str) -> str:

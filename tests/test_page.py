@@ -241,6 +241,13 @@ def test_no_serious_problem_of_accessibility(page: Page, tab: str, scheme: str) 
     assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
 
 
+def test_the_page_about_the_api_is_accessible(page: Page, address: str) -> None:
+    page.goto(f"{address}/static/api.html")
+    page.wait_for_load_state("networkidle")
+    found = Axe().run(page).response["violations"]
+    assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
+
+
 @pytest.mark.parametrize("width", [360, 760, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits(page: Page, pictures: Path, width: int, scheme: str) -> None:

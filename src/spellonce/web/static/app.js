@@ -25,16 +25,29 @@ function problem(message) {
   $("problem").hidden = !message;
 }
 
+// Waits, unless nobody wants the answer any longer.
+const pause = (milliseconds, signal) => new Promise((resolve, reject) => {
+  const timer = setTimeout(resolve, milliseconds);
+  signal?.addEventListener("abort", () => {
+    clearTimeout(timer);
+    reject(new DOMException("no longer wanted", "AbortError"));
+  });
+});
+
 async function ask(path, body, signal) {
   const options = body === undefined
     ? { signal }
     : { signal, method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   let response;
-  try {
-    response = await fetch(`/api/v1/${path}`, options);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Error("The server does not answer.");
+  for (let tries = 0; ; tries++) {
+    try {
+      response = await fetch(`/api/v1/${path}`, options);
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new Error("The server does not answer.");
+    }
+    if (response.status !== 429 || tries === 3) break;
+    await pause(1000 * Number(response.headers.get("Retry-After") || 1), signal);
   }
   if (!response.ok) {
     const told = await response.json().catch(() => ({}));
@@ -43,17 +56,20 @@ async function ask(path, body, signal) {
   return response;
 }
 
-// Only the latest of several questions is waited for.
-function latest(work) {
+// Only the latest of several questions is waited for; where its answer will stand is marked.
+function latest(place, work) {
   let controller = null;
   return async (...given) => {
     controller?.abort();
     const mine = (controller = new AbortController());
+    $(place).setAttribute("aria-busy", "true");
     try {
       await work(mine.signal, ...given);
       problem("");
     } catch (error) {
       if (error.name !== "AbortError") problem(error.message);
+    } finally {
+      if (controller === mine) $(place).removeAttribute("aria-busy");
     }
   };
 }
@@ -94,7 +110,7 @@ for (const [i, tab] of tabs.entries()) {
 
 let readRows = [];
 
-const readNow = latest(async (signal) => {
+const readNow = latest("read-out", async (signal) => {
   const text = $("read-text").value;
   const cache = $("read-cache").checked;
   const found = await (await ask("score", { text, cache }, signal)).json();
@@ -259,7 +275,7 @@ function writtenToken(text, novel, place) {
   return [text.slice(0, text.length - bare.length), element, bare === "\n" ? "\n" : ""];
 }
 
-const askAlternatives = latest(async (signal, place) => {
+const askAlternatives = latest("write-detail", async (signal, place) => {
   const found = await (await ask("alternatives", place, signal)).json();
   const words = make("ul", { className: "chips", "aria-label": "Likeliest words" });
   for (const { word, p } of found.lexemes) {
@@ -286,7 +302,7 @@ $("write-stop").addEventListener("click", () => writing?.abort());
 
 let spelled = [];
 
-const spell = latest(async (signal) => {
+const spell = latest("spell-out", async (signal) => {
   const like = $("spell-like").value.split(/[\s,]+/).filter(Boolean);
   const context = $("spell-context").value.trim();
   if (!like.length === !context) throw new Error("Give words to resemble, or a sentence: one of the two.");
@@ -422,7 +438,7 @@ function drawMap() {
   }
 }
 
-const find = latest(async (signal, focus = false) => {
+const find = latest("near", async (signal, focus = false) => {
   const word = $("explore-word").value.trim();
   if (!word) return;
   marked = await (await ask(`neighbours?${new URLSearchParams({ word, n: 15 })}`, undefined, signal)).json();
@@ -491,7 +507,8 @@ addEventListener("resize", drawMap);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawMap);
 
 function showCurve(rows) {
-  const points = rows.filter((row) => row.train_bpc !== null).map((row) => [row.step, row.train_bpc]);
+  const of = (name) => rows.filter((row) => row[name] !== null).map((row) => [row.step, row[name]]);
+  const points = of("train_bpc"), checked = of("valid_bpc");
   if (points.length < 2) {
     $("curve").replaceChildren(make("p", { text: "This model came without the log of its training." }));
     return;
@@ -499,7 +516,7 @@ function showCurve(rows) {
   const [width, height, left, bottom] = [640, 260, 46, 30];
   const last = points.at(-1)[0];
   const values = points.map((point) => point[1]);
-  const low = Math.min(...values) * 0.98, high = Math.min(Math.max(...values), Math.min(...values) * 2);
+  const low = Math.min(...values, ...checked.map((point) => point[1])) * 0.98, high = Math.min(Math.max(...values), Math.min(...values) * 2);
   const x = (step) => left + ((width - left - 8) * step) / last;
   const y = (value) => 8 + ((height - bottom - 8) * (high - Math.min(value, high))) / (high - low);
   const space = "http://www.w3.org/2000/svg";
@@ -516,8 +533,15 @@ function showCurve(rows) {
     svg.append(node("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, value.toFixed(2)));
   }
   svg.append(node("text", { x: width - 8, y: height - 8, "text-anchor": "end" }, `${last.toLocaleString("en")} steps`));
-  svg.append(node("path", { d: points.map(([step, value], i) => `${i ? "L" : "M"}${x(step).toFixed(1)} ${y(value).toFixed(1)}`).join("") }));
-  $("curve").replaceChildren(make("p", { text: "Bits per character on the training text, with dropout." }), svg);
+  const path = (some) => some.map(([step, value], i) => `${i ? "L" : "M"}${x(step).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+  svg.append(node("path", { d: path(points) }));
+  let told = "Bits per character on the training text, with dropout.";
+  if (checked.length) {
+    svg.append(node("path", { d: path(checked), class: "checked" }));
+    for (const [step, value] of checked) svg.append(node("circle", { cx: x(step), cy: y(value), r: 4, class: "checked" }));
+    told += ` Dots: on the validation text, ${checked.at(-1)[1].toFixed(3)} at the end.`;
+  }
+  $("curve").replaceChildren(make("p", { text: told }), svg);
 }
 
 function showResults({ figures, tables }) {
