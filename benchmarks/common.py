@@ -17,7 +17,8 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command line does
 import numpy as np
 from numpy.typing import NDArray
 
-from spellonce import recipes
+from spellonce import corpus, recipes
+from spellonce.errors import DataError
 from spellonce.lexicon import N_SPECIAL, Alphabet, Lexicon
 from spellonce.mixture import count_all
 from spellonce.network import Network
@@ -90,6 +91,15 @@ def make_network(recipe: Recipe, lexicon: Lexicon, text: NDArray[np.int32]) -> N
     network = recipes.build_model(recipe, lexicon, None, counted)
     network.initialise(0, lexicon)
     return network
+
+
+def is_there(name: str) -> bool:
+    """Whether a data set is on this machine."""
+    try:
+        corpus.find_dataset(name)
+    except DataError:
+        return False
+    return True
 
 
 # --- commands ---------------------------------------------------------------------------------

@@ -66,8 +66,9 @@ def _bars(found: Found) -> str:
 
 
 def _details(result: Mapping[str, Any]) -> str:
-    """Every figure that has a name."""
+    """Every figure that has a name, in one table or two."""
     columns = {key: result[key] for key in _UNITS if isinstance(result.get(key), dict)}
+    tables = []
     if columns:
         names = list(dict.fromkeys(name for column in columns.values() for name in column))
         rows = [
@@ -75,15 +76,19 @@ def _details(result: Mapping[str, Any]) -> str:
                      for key, column in columns.items())]
             for name in names
         ]  # fmt: skip
-        return table(["", *(_UNITS[key] for key in columns)], rows)
+        tables.append(table(["", *(_UNITS[key] for key in columns)], rows))
     records = result.get("runs") or result.get("texts") or {}
     if not isinstance(records, dict):
         records = {str(i): record for i, record in enumerate(records, 1)}
-    if not records:
-        return ""
-    heads = [head.replace("_", " ") for head in next(iter(records.values()))]
-    rows = [[name, *(number(v, 1) for v in record.values())] for name, record in records.items()]
-    return table(["", *heads], rows)
+    if records:
+        heads = [head.replace("_", " ") for head in next(iter(records.values()))]
+        rows = [[name, *map(_cell, record.values())] for name, record in records.items()]
+        tables.append(table(["", *heads], rows))
+    return "\n\n".join(tables)
+
+
+def _cell(value: float) -> str:
+    return number(value, 0 if float(value).is_integer() else 1)
 
 
 def _origin(result: Mapping[str, Any]) -> str:

@@ -18,19 +18,7 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from common import bar, begin_command, memory_of, write_topics
-
-from spellonce import corpus
-from spellonce.errors import DataError
-
-
-def is_there(name: str) -> bool:
-    """Whether a data set is on this machine."""
-    try:
-        corpus.find_dataset(name)
-    except DataError:
-        return False
-    return True
+from common import bar, begin_command, is_there, memory_of, write_topics
 
 
 def quarters(values: list[float]) -> float:

@@ -66,6 +66,8 @@ def check_same(run: Path, reference: Path) -> None:
     [
         ("full-small", 2, (*NOISY, *SPELLED)),
         ("full-small", 3, (*NOISY, "lexicon_batch=2", "lexicon_interval=1")),
+        ("full-small", 2, (*NOISY, "lm.cuts=5,10,15,20,25,30,35,40,45,50,55", "lexicon_interval=1",
+                           "window=4")),  # tails of which some rows are read, and no more
         ("full-small", 3, (*NOISY, *SPELLED, "optimizer=sgd", "learning_rate=3", "evaluate_every=6",
                            "nonmonotone=1", "clip_separately=no", "window_spread=3")),
         ("mixed-composed-small", 2, (*NOISY, *SPELLED, "nuclear_norm=0", "reach=9")),

@@ -9,6 +9,7 @@ it, so on several machines it is on a disk that they share.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,8 +22,8 @@ from torch import Tensor, nn
 from spellonce.errors import ConfigError, RunError, SpellOnceError
 
 _T = TypeVar("_T")
-_SMALL = 1 << 16
-"""Gradients of fewer numbers travel together."""
+_SMALL, _BUCKET = 1 << 18, 1 << 23
+"""Gradients of fewer numbers travel together, up to so many at a time."""
 _PATIENCE = timedelta(minutes=10)
 """How long a process waits for another, which may have lost its power or its cable …"""
 _LONG_PATIENCE = timedelta(hours=12)
@@ -115,30 +116,79 @@ class Several(Team):
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Adds up the gradients; those that nobody has stay away.
 
-        Of a split softmax, tails that no process has met are not exchanged.
+        Of a split softmax, tails that no process has met are not exchanged, and of those that were
+        only read, or spelled, by any of them, the rows that were.
         """
         everyone = list(parameters)
-        met = self.sum([p.grad is not None for p in everyone])
-        gradients: list[Tensor] = []
-        for parameter in [p for p, n in zip(everyone, met, strict=True) if n]:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            elif parameter.grad.is_sparse:
-                parameter.grad = parameter.grad.to_dense()
-            gradients.append(parameter.grad)
-        small = [gradient for gradient in gradients if gradient.numel() < _SMALL]
-        flat = torch.cat([torch.zeros(0, device=self._device), *(g.flatten() for g in small)])
+        gradients = [parameter.grad for parameter in everyone]
+        told = self.sum([
+            *(g is not None for g in gradients),
+            *(g is not None and not g.is_sparse for g in gradients),
+        ])  # fmt: skip
+        met, dense = told[: len(everyone)], told[len(everyone) :]
+        whole: list[Tensor] = []
+        in_rows: dict[int, list[nn.Parameter]] = {}
+        for parameter, n, n_dense in zip(everyone, met, dense, strict=True):
+            if n and n_dense:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                elif parameter.grad.is_sparse:
+                    parameter.grad = parameter.grad.to_dense()
+                whole.append(parameter.grad)
+            elif n:
+                in_rows.setdefault(parameter.shape[1], []).append(parameter)
+        self._sum_whole(whole)
+        for of_a_width in in_rows.values():
+            self._sum_rows(of_a_width)
+
+    def _sum_whole(self, gradients: Sequence[Tensor]) -> None:
+        buckets: list[list[Tensor]] = [[]]
+        for gradient in gradients:
+            if gradient.numel() < _SMALL:
+                buckets[-1].append(gradient)
+                if sum(g.numel() for g in buckets[-1]) > _BUCKET:
+                    buckets.append([])
+        large = [gradient for gradient in gradients if gradient.numel() >= _SMALL]
+        flats = [torch.cat([g.flatten() for g in bucket]) for bucket in buckets if bucket]
         with _whoever_is_gone():
             waiting = [
                 torch.distributed.all_reduce(gradient, async_op=True)
-                for gradient in (flat, *(g for g in gradients if g.numel() >= _SMALL))
+                for gradient in (*flats, *large)
             ]
             for work in waiting:
                 work.wait()
-        for gradient, part in zip(
-            small, torch.split(flat, [g.numel() for g in small]), strict=True
-        ):
-            gradient.copy_(part.view_as(gradient))
+        for bucket, flat in zip(buckets, flats, strict=False):
+            for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
+                gradient.copy_(part.view_as(gradient))
+
+    def _sum_rows(self, parameters: Sequence[nn.Parameter]) -> None:
+        """The same for gradients of a few rows each, of matrices of the same width."""
+        begins = [0, *itertools.accumulate(len(parameter) for parameter in parameters)]
+        places, rows = [torch.zeros(0, dtype=torch.int64, device=self._device)], []
+        for parameter, begin in zip(parameters, begins, strict=False):
+            rows.append(parameter.new_zeros(0, parameter.shape[1]))
+            if parameter.grad is not None:
+                own = parameter.grad.coalesce()
+                places.append(own.indices()[0] + begin)
+                rows.append(own.values())
+        place, row = torch.cat(places), torch.cat(rows)
+        sizes = self._gathered(torch.tensor([len(place)], device=self._device))
+        padding = int(sizes.max()) - len(place)
+        every_place = self._gathered(torch.nn.functional.pad(place, (0, padding), value=-1))
+        every_row = self._gathered(torch.nn.functional.pad(row, (0, 0, 0, padding)))
+        for parameter, begin in zip(parameters, begins, strict=False):
+            here = (every_place >= begin) & (every_place < begin + len(parameter))
+            parameter.grad = torch.sparse_coo_tensor(
+                (every_place[here] - begin)[None], every_row[here], parameter.shape,
+                check_invariants=False,
+            )  # fmt: skip
+
+    def _gathered(self, part: Tensor) -> Tensor:
+        """Tensors of the same shape from all processes, one after another."""
+        found = [torch.empty_like(part) for _ in range(self.size)]
+        with _whoever_is_gone():
+            torch.distributed.all_gather(found, part.contiguous())
+        return torch.cat(found)
 
     def spread(self, parameters: Iterable[nn.Parameter]) -> None:
         """The leader's weights, in all processes: on another machine, other digits come out."""
