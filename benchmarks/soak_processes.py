@@ -24,7 +24,6 @@ from pathlib import Path
 from bench_vocabulary import SIZES, make_trainer
 from common import bar, finish_command, is_there, write_topics
 
-
 SKIPPED = 20
 """Steps at the beginning that are not counted."""
 
@@ -47,7 +46,8 @@ def exchanged(n_lexemes: int) -> dict[str, float]:
     every = sum(p.numel() for p in trainer.parameters.values())
     return {
         "lexemes": n_lexemes, "tokens": trainer.rails.window(0, 0).n_tokens,
-        "MB exchanged": found[0], "with the lexicon": found[1], "MB of weights": round(4e-6 * every, 1),
+        "MB exchanged": found[0], "with the lexicon": found[1],
+        "MB of weights": round(4e-6 * every, 1),
     }  # fmt: skip
 
 
