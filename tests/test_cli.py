@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import typer.main
@@ -390,3 +391,16 @@ def test_a_budget_is_the_time_of_the_whole_command(
     assert 3 < result["seconds_in_all"] < 16, "on a machine that others use too"
     assert result["steps"] == result["plan"][-1][1] and math.isfinite(result["valid_bpc"])
     assert len(result["plan"]) > 3, "the first plan is corrected on the way"
+
+
+def test_a_sample_can_be_drawn(tiny_run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "text.svg"
+    options = ["sample", "-m", tiny_run, "-n", 60, "--prompt", "The <wug>", "--plain", "--picture"]
+    text = call(*options, out).ok()
+    drawn = ElementTree.parse(out).getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    lines = ["".join(row.itertext()) for row in drawn.iter(f"{space}text")]
+    assert " ".join(" ".join(lines).split()) == " ".join(text.split())
+    assert {t.get("class") for t in drawn.iter(f"{space}tspan")} <= {"given", "novel", ""}
+    call(*options, out).refused("there already", 1)
+    call(*options, tmp_path / "text.png").refused(".svg", 2)

@@ -21,13 +21,14 @@ class Html(str):
 
 
 def tag(name: str, *inside: str, **attributes: object) -> Html:
-    """An element with what is inside it; `class_` is the attribute class, `text_anchor` has a dash.
+    """An element with what is inside it; `class_` is the attribute class, `text_anchor` has a
+    dash, `xml__space` a colon.
 
     >>> tag("td", "a < b", tag("b", "!"), class_="x")
     '<td class="x">a &lt; b<b>!</b></td>'
     """
     told = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        f' {key.rstrip("_").replace("__", ":").replace("_", "-")}="{escape(str(value))}"'
         for key, value in attributes.items()
     )
     content = "".join(part if isinstance(part, Html) else escape(part) for part in inside)
@@ -49,6 +50,55 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> 
 def folded(title: str, *inside: str) -> Html:
     """What is seen only when one asks for it."""
     return tag("details", tag("summary", title), *inside)
+
+
+# --- text ---------------------------------------------------------------------------------------
+
+_LINE, _TEXT_WIDTH = 30, 760
+"""Pixels from line to line, and of a picture of text."""
+_TEXT_STYLE = """
+text { font: 19px Georgia, "Noto Serif", serif; fill: #222; white-space: pre; }
+.given { fill: #777; } .novel { fill: #b34700; font-style: italic; }
+rect { fill: #fff; stroke: #ddd; }
+@media (prefers-color-scheme: dark) {
+  text { fill: #e8e8e8; } .given { fill: #999; } .novel { fill: #ffab70; }
+  rect { fill: #161616; stroke: #333; }
+}
+"""
+
+
+def paragraph(parts: Sequence[tuple[str, str]], columns: int = 76) -> Html:
+    """A picture of text: (text, what it is: nothing, `given` or `novel`) of its parts, one by one.
+
+    Lines are broken before a part that begins with a space, and where the text has a line break.
+
+    >>> paragraph([("The", "given"), (" wug", "novel"), (".", "")]).count("<tspan")
+    3
+    """
+    lines: list[list[tuple[str, str]]] = [[]]
+    for text, kind in parts:
+        first, *others = text.split("\n")
+        length = sum(len(own) for own, _ in lines[-1])
+        if first.startswith(" ") and length + len(first) > columns:
+            lines.append([])
+            first = first.removeprefix(" ")
+        lines[-1].append((first, kind))
+        lines += [[(other, kind)] for other in others]
+    while len(lines) > 1 and not any(text for text, _ in lines[-1]):
+        lines.pop()
+    height = _LINE * len(lines) + 34
+    rows = [
+        tag("text", *(tag("tspan", text, class_=kind) for text, kind in line if text),
+            x=24, y=_LINE * (i + 1) + 14, xml__space="preserve")
+        for i, line in enumerate(lines)
+    ]  # fmt: skip
+    box = tag("rect", x=0.5, y=0.5, width=_TEXT_WIDTH - 1, height=height - 1, rx=8)
+    told = "".join(text for text, _ in parts).strip()
+    return tag(
+        "svg", tag("title", told), tag("style", Html(_TEXT_STYLE)), box, *rows, role="img",
+        xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {_TEXT_WIDTH} {height}",
+        width=_TEXT_WIDTH, height=height,
+    )  # fmt: skip
 
 
 # --- curves -------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from spellonce.errors import ConfigError, DataError
 from spellonce.model import Sample
 from spellonce.parallel import is_leader
 from spellonce.recipes import Recipe
@@ -315,6 +316,26 @@ def sampled_text(sample: Sample, plain: bool) -> None:
             for p in sample.pieces
         ]
         sys.stdout.write(f"{sample.prompt}{''.join(marked)}\n")
+
+
+def draw_sample(sample: Sample, path: Path) -> None:
+    """Writes a picture of a sample, an SVG file that is not there yet."""
+    from spellonce.markup import paragraph
+
+    parts = [(sample.prompt, "given"), *((p.text, "novel" * p.is_novel) for p in sample.pieces)]
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(paragraph(parts) + "\n")
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror}") from error
+
+
+def check_picture(path: Path) -> None:
+    """Refuses what cannot become a picture."""
+    if path.suffix != ".svg":
+        raise ConfigError(f"{path} is to be a picture: name it .svg")
+    if path.exists():
+        raise DataError(f"{path} is there already: name another file, or remove it")
 
 
 def recipe_fields(recipe: Recipe) -> None:

@@ -261,18 +261,25 @@ def sample(
     prompt: Annotated[str, typer.Option(help="Text to continue.")] = "",
     seed: SeedOption = 0,
     plain: Annotated[bool, typer.Option("--plain", help="Do not mark invented words.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it too, as .svg.")
+    ] = None,
     cache: CacheOption = False,
     dynamic: DynamicOption = False,
     device: DeviceOption = "cpu",
 ) -> None:
     """Write text; invented words stand in colour, or between ‹ › when piped."""
     from spellonce.adaptive import Learning
-    from spellonce.show import sampled_text
+    from spellonce.show import check_picture, draw_sample, sampled_text
 
+    if picture is not None:
+        check_picture(picture)
     drawn = load_model(model, device).sample(
         n, temperature=temperature, prompt=prompt, seed=seed, learning=Learning(cache, dynamic)
     )
     sampled_text(drawn, plain)
+    if picture is not None:
+        draw_sample(drawn, picture)
 
 
 @app.command()
