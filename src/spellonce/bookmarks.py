@@ -21,7 +21,7 @@ from torch import Tensor
 from spellonce.adaptive import Reader
 from spellonce.errors import RunError
 from spellonce.lexicon import to_tsv
-from spellonce.mixture import SpellingMixture, TextMixture
+from spellonce.network import fingerprint
 from spellonce.runs import write_atomically
 
 _UNSIGNED = "uint64"
@@ -57,15 +57,9 @@ def _fingerprint(reader: Reader) -> str:
     """Of all that scores follow from, but for what was read."""
     digest = hashlib.sha256(json.dumps(reader.adaptation.to_json(), sort_keys=True).encode())
     digest.update(to_tsv(reader.lexicon).encode("utf-8", "surrogatepass"))
-    arrays = {name: p.detach().cpu().numpy() for name, p in reader.trained.named_parameters()}
-    arrays |= {f"scale {name}": t.cpu().numpy() for name, t in (reader.scale or {}).items()}
-    for name, module in reader.trained.named_modules():
-        if isinstance(module, TextMixture | SpellingMixture):
-            counts = module.ngrams.arrays()
-            arrays |= {f"counts {name} {part}": array for part, array in counts.items()}
-    for name, array in sorted(arrays.items()):
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
+    digest.update(fingerprint(reader.trained).encode())
+    for name, scale in sorted((reader.scale or {}).items()):
+        digest.update(name.encode() + scale.cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -30,15 +30,13 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-import numpy as np
-
 from spellonce import lexicon as lexicons
 from spellonce import recipes, runtime
 from spellonce.adaptive import Learning
 from spellonce.coding import MAX_WORD, CodecError, TextCoder, read_varint, varint
 from spellonce.errors import ConfigError, DataError, SpellOnceError
-from spellonce.mixture import SpellingMixture, TextMixture
 from spellonce.model import Model
+from spellonce.network import fingerprint as network_fingerprint
 from spellonce.stepping import Stepper
 from spellonce.systems import SYSTEMS
 
@@ -203,12 +201,7 @@ def decompress_file(
 def fingerprint(model: Model, stepper: Stepper) -> bytes:
     """Eight bytes that stand for all that the probabilities depend on."""
     digest = hashlib.sha256(lexicons.to_tsv(model.lexicon).encode("utf-8", "surrogatepass"))
-    for name, tensor in sorted(model.network.state_dict().items()):
-        digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
-    for part in model.network.modules():
-        if isinstance(part, TextMixture | SpellingMixture):
-            for name, array in sorted(part.ngrams.arrays().items()):
-                digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    digest.update(network_fingerprint(model.network).encode())
     recipe = recipes.to_json(model.recipe)
     parts = {part: recipe[part] for part in SYSTEMS[model.recipe.system].parts}
     about = [asdict(model.format), model.recipe.system, parts, stepper.adaptation.to_json()]

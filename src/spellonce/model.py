@@ -29,7 +29,7 @@ from spellonce.evaluation import TokenScores, figures, recurrence
 from spellonce.generation import Generator, Piece
 from spellonce.lexicon import Lexicon
 from spellonce.mixture import Counted
-from spellonce.network import Network, load_weights
+from spellonce.network import Network, fingerprint, load_weights
 from spellonce.preparation import load_units, source_of, text_format
 from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
@@ -387,6 +387,7 @@ class Model:
             "split": f"{split}:{checksum}" if checksum else split,
             "tok": self.format.tokenization,
             **self._size(),
+            "model": fingerprint(self.network)[:8],
             "mode": learning.name,
             "torch": versions["torch"],
         }

@@ -10,6 +10,7 @@ evaluation never learns which one it is.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from spellonce.batching import Window
 from spellonce.errors import ConfigError, RunError
 from spellonce.lexeme_lm import Hidden, State
 from spellonce.lexicon import Lexicon, Spellings
+from spellonce.mixture import SpellingMixture, TextMixture
 from spellonce.noise import Noise
 from spellonce.speller import draw
 from spellonce.text import EOS
@@ -179,6 +181,19 @@ class Network(nn.Module, ABC):
         raise ConfigError(
             "this model has no embeddings to resemble: use a two-level model, or give a --context"
         )
+
+
+def fingerprint(network: Network) -> str:
+    """Stands for all that its probabilities follow from: weights, and counts where it has any."""
+    arrays = {name: p.detach().cpu().numpy() for name, p in network.named_parameters()}
+    for name, module in network.named_modules():
+        if isinstance(module, TextMixture | SpellingMixture):
+            counts = module.ngrams.arrays()
+            arrays |= {f"counts {name} {part}": array for part, array in counts.items()}
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def first_accepted(words: Sequence[str], accept: Accept) -> str:
