@@ -119,6 +119,20 @@ def test_another_number_goes_on(text: Path, tmp_path: Path, start: Start) -> Non
     check_same(run, tmp_path / "one")
 
 
+def test_another_number_has_other_threads(text: Path, tmp_path: Path, start: Start) -> None:
+    """What one process began on two threads goes on in two processes with one each."""
+    run = tmp_path / "run"
+    asked = ["train", text, "--steps", 30, *tiny(), "--out", run]
+    alone = start(*asked, "--threads", 2)
+    alone.wait_for(lambda: _steps_in(run) >= 5)
+    alone.kill(signal.SIGTERM)
+    if alone.wait().code == 0:  # it was quicker
+        return
+    call("train", "--resume", "--out", run, "--threads", 1).refused("another threads", 1)
+    team = together(start, 2, "train", "--resume", "--out", run, "--threads", 1)
+    assert [process.wait().code for process in team] == [0, 0]
+
+
 def _steps_in(run: Path) -> int:
     log = run / "log.jsonl"
     return len(log.read_text().splitlines()) if log.is_file() else 0

@@ -66,6 +66,7 @@ def prepare(
     device: str,
     length: Length,
     reporter: Reporter,
+    processes: int = 1,
 ) -> dict[str, Any]:
     """Encodes the text and writes all that is fixed before the first step."""
     fmt = recipe.data.apply(dataset.format)
@@ -96,6 +97,7 @@ def prepare(
         "length": asdict(length),
         "device": device,
         "threads": runtime.threads(),
+        "processes": processes,
         "versions": runtime.versions() | {"machine": platform.machine()},
         "text": {
             "tokenization": fmt.tokenization, "articles": fmt.articles, "unk": fmt.unk,

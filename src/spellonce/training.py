@@ -83,21 +83,25 @@ def train(
             opened.enter_context(run.opened_for_training(resume=resume, force=force))
             if run.started:
                 config = run.read_config()
-                check_agreement(run, config, dataset, recipe, seed, device, threads, length)
+                same = threads if config.get("processes", 1) == team.size else None
+                check_agreement(run, config, dataset, recipe, seed, device, same, length)
                 return config
             if dataset is None:
                 raise ConfigError("nothing to train on: name text files or a --dataset")
             runtime.prepare(device or "cpu", threads)
             return prepare(
                 run, dataset, recipe or recipes.full_small(), seed or 0, device or "cpu",
-                length or Length(), reporter,
+                length or Length(), reporter, team.size,
             )  # fmt: skip
 
         config = team.led(begin)
         if team.led(lambda: run.finished):
             reporter.status(f"{out} is finished already")
             return team.led(lambda: _stored_result(run))
-        return _Training(run, config, length, board, reporter, started, team).go()
+        # Another number of processes wants other threads, and does not give the same bytes anyway.
+        if config.get("processes", 1) == team.size:
+            threads = int(config["threads"])
+        return _Training(run, config, length, threads, board, reporter, started, team).go()
 
 
 def _device_of(run: RunFolder, resume: bool) -> str:
@@ -142,6 +146,7 @@ class _Training:
         run: RunFolder,
         config: dict[str, Any],
         length: Length | None,
+        threads: int | None,
         board: Any,
         reporter: Reporter,
         started: float,
@@ -151,7 +156,7 @@ class _Training:
         self.reporter = reporter
         self.length = length or length_of(config)
         self.make_board = board
-        self.device = runtime.prepare(config["device"], int(config["threads"]))
+        self.device = runtime.prepare(config["device"], threads)
         runtime.keep_memory()
         self.recipe = recipes.from_json(config["recipe"])
         self.seed = int(config["seed"])
