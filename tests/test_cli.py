@@ -404,3 +404,13 @@ def test_a_sample_can_be_drawn(tiny_run: Path, tmp_path: Path) -> None:
     assert {t.get("class") for t in drawn.iter(f"{space}tspan")} <= {"given", "novel", ""}
     call(*options, out).refused("there already", 1)
     call(*options, tmp_path / "text.png").refused(".svg", 2)
+
+
+def test_an_empty_file_among_others_has_no_rows(tiny_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "text.txt").write_text("The wug ran.\n", encoding="utf-8")
+    paths = [tmp_path / name for name in ("empty.txt", "text.txt", "empty.txt")]
+    rows = call("score", "-m", tiny_run, *paths).ok().splitlines()
+    alone = call("score", "-m", tiny_run, paths[1]).ok().splitlines()
+    assert [row.rpartition("\t")[0] for row in rows[1:]] == alone[1:]
+    assert call("score", "-m", tiny_run, paths[0]).ok().splitlines() == alone[:1]

@@ -33,6 +33,10 @@ def test_the_harness_sees_the_same_figures(tiny_run: Path) -> None:
     for text, found in zip(texts, rolling, strict=True):
         expected = model.evaluate(split_lines(text))["bits"]
         assert -found / math.log(2) == pytest.approx(expected, rel=1e-6)
+    odd = "The wug ☃ ran.\n"
+    strict = SpellonceLM(pretrained=str(tiny_run), strict="true")
+    (found,) = strict.loglikelihood_rolling([asked("loglikelihood_rolling", odd)])
+    assert -found / math.log(2) == pytest.approx(model.evaluate(odd)["bits_strict"], rel=1e-6)
     context, rest = "The ba ke", " lo mi."
     ((nats, _),) = adapter.loglikelihood([asked("loglikelihood", context, rest)])
     scores = model.score(context + rest)

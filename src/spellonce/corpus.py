@@ -173,12 +173,12 @@ def _texts_in(folder: Path) -> list[Path]:
     return found
 
 
-def open_text(path: Path) -> Source:
+def open_text(path: Path, *, may_be_empty: bool = False) -> Source:
     """One text file as it is."""
-    return Source((_whole(path),))
+    return Source((_whole(path, may_be_empty=may_be_empty),))
 
 
-def _whole(path: Path) -> Segment:
+def _whole(path: Path, *, may_be_empty: bool = False) -> Segment:
     if path.is_dir():
         raise DataError(f"{path} is a folder: give files, or one folder and nothing else")
     try:
@@ -187,7 +187,7 @@ def _whole(path: Path) -> Segment:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     if not path.is_file():
         raise DataError(f"{path} is no ordinary file: save what it holds, and name that")
-    if size == 0:
+    if size == 0 and not may_be_empty:
         raise DataError(f"{path} is empty: there is nothing to read")
     return Segment(path, 0, size)
 

@@ -79,19 +79,14 @@ class Generator:
     lexicon: Lexicon
     format: TextFormat
 
-    def text(
-        self, n: int, temperature: float, prompt: str, seed: int, stepper: Stepper | None = None
-    ) -> list[Piece]:
-        """n tokens that continue the prompt; the temperature is that of every softmax.
-
-        With a `stepper`, which has read nothing yet, the model learns from what it writes.
-        """
-        return list(self.pieces(n, temperature, prompt, seed, stepper))
-
     def pieces(
         self, n: int, temperature: float, prompt: str, seed: int, stepper: Stepper | None = None
     ) -> Iterator[Piece]:
-        """The same, one after another."""
+        """n tokens that continue the prompt, one after another; the temperature is that of every
+        softmax.
+
+        With a `stepper`, which has read nothing yet, the model learns from what it writes.
+        """
         if n < 1:
             raise ConfigError(f"-n must be at least 1, got {n}")
         check_temperature(temperature)

@@ -414,11 +414,25 @@ class Model:
 
         `learning`: what the model learns from the prompt and from what it writes.
         """
+        pieces = self.pieces(
+            n, temperature=temperature, prompt=prompt, seed=seed, learning=learning
+        )
+        return Sample(prompt.rstrip(" "), list(pieces))
+
+    def pieces(
+        self,
+        n: int = 200,
+        *,
+        temperature: float = 0.75,
+        prompt: str = "",
+        seed: int = 0,
+        learning: Learning = STATIC,
+    ) -> Iterator[Piece]:
+        """The same, one token after another."""
         # A blank at the end would be a token of its own; the next word brings its own space.
         prompt = prompt.rstrip(" ")
         stepper = self.stepper(learning) if learning else None
-        pieces = self._generator().text(n, temperature, prompt, seed, stepper)
-        return Sample(prompt, pieces)
+        return self._generator().pieces(n, temperature, prompt, seed, stepper)
 
     def spell(self, like: str | Sequence[str] = (), **options: Any) -> list[str]:
         """Words that resemble others (their mean embedding), or that fit a `context`.

@@ -78,10 +78,10 @@ def file_lines(path: Path) -> Iterator[str]:
 
 
 def open_all(paths: Sequence[Path]) -> list[Source]:
-    """Text files, all of which are there."""
+    """Text files, all of which are there; some may be empty."""
     from spellonce.corpus import open_text
 
-    return [open_text(path) for path in paths]
+    return [open_text(path, may_be_empty=True) for path in paths]
 
 
 def in_groups(sources: Sequence[Source], n_bytes: int = 1 << 22) -> Iterator[list[Source]]:
