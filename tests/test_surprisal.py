@@ -16,7 +16,7 @@ import spellonce
 from spellonce.adaptive import Learning
 from spellonce.errors import ConfigError
 from spellonce.evaluation import TokenScores
-from spellonce.surprisal import View, page
+from spellonce.surprisal import Items, View, page
 from spellonce.text import EOS, split_lines
 
 from .conftest import call
@@ -161,7 +161,7 @@ def test_spellings_add_up_character_by_character() -> None:
     for context in ("", "ba a"):
         for apart in (False, True):
             scores = model.score_texts([text], apart=apart, context=context)[0]
-            spelled = model.spelled_bits(text, apart=apart, context=context)
+            spelled = model.spelled_bits(text, Items(apart, context))
             assert sorted(spelled) == np.flatnonzero(scores.is_novel).tolist()
             for i, bits in spelled.items():
                 expected = scores.nats_spelling[i] / math.log(2)
@@ -282,3 +282,21 @@ def test_the_end_of_a_word_may_be_its_own(tiny_run: Path) -> None:
     assert plain[0]["bits"] == pytest.approx(expected)
     with pytest.raises(ConfigError, match="--by word"):
         View(word_ends="own")
+
+
+def test_each_line_may_have_its_own_context(tiny_run: Path) -> None:
+    model = spellonce.load(tiny_run)
+    text = "The ba\tke lo.\nThe wug,\tba\n\tran.\n"
+    (found,) = model.score_texts([text], pairs=True)
+    rows = list(found.rows())
+    assert [text[row["start"] : row["end"]] for row in rows] == [
+        "ke", "lo", ".", "\n", "ba", "\n", "ran", ".", "\n"
+    ]  # fmt: skip
+    assert [row["line"] for row in rows] == [0, 0, 0, 0, 1, 1, 2, 2, 2]
+    whole = model.score("The ba ke lo.\n")
+    np.testing.assert_allclose(found.bits[:4], whole.bits[2:], rtol=1e-5)
+    np.testing.assert_allclose(found.bits[6:], model.score("ran.\n").bits, rtol=1e-5)
+    told = call("score", "-m", tiny_run, "--pairs", "--by", "line", stdin=text.encode()).ok()
+    assert len(told.splitlines()) == 4
+    call("score", "-m", tiny_run, "--pairs", stdin=b"no tab\n").refused("line 1 has no tab", 2)
+    call("score", "-m", tiny_run, "--pairs", "--context", "x", stdin=b"a\tb\n").refused("own", 2)

@@ -90,6 +90,15 @@ class TokenScores:
             **arrays,
         )  # fmt: skip
 
+    def moved(self, n_chars: int) -> TokenScores:
+        """The same behind so many characters that are not scored."""
+        if not n_chars:
+            return self
+        return replace(
+            self, start=self.start + n_chars, end=self.end + n_chars,
+            text_chars=self.text_chars + n_chars, text_bytes=self.text_bytes,
+        )  # fmt: skip
+
     def to_pandas(self) -> pandas.DataFrame:
         """The columns of `spellonce score` as a table of pandas, which must be installed."""
         try:

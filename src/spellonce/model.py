@@ -41,7 +41,7 @@ from spellonce.scoring import (
     spelled_bits,
 )
 from spellonce.stepping import Stepper
-from spellonce.surprisal import Rows, View
+from spellonce.surprisal import WHOLE, Items, Rows, View
 from spellonce.text import EOS, Reading, TextFormat, join_tokens, read, split_lines
 from spellonce.two_level import TwoLevel
 from spellonce.unit_lm import UnitLM
@@ -110,22 +110,32 @@ class Model:
         *,
         apart: bool = False,
         context: str = "",
+        pairs: bool = False,
     ) -> list[TokenScores]:
         """Many texts, each on its own, as `score` does: side by side, and so faster.
 
         `apart`: each line is scored as a text of its own. `context` comes before each text, or
-        before each line, and has no rows; a space is put behind it if there is none.
+        before each line, and has no rows; a space is put behind it if there is none. `pairs`: each
+        line is a context of its own, a tab, and what is scored after it.
         """
+        return self._score_items(texts, learning, Items(apart, context, pairs))
+
+    def _score_items(
+        self, texts: Sequence[str], learning: Learning, items: Items
+    ) -> list[TokenScores]:
         if isinstance(texts, str):
             texts = [texts]
-        parts = [_parts(text, apart, context) for text in texts]
-        every = [read(split_lines(a + b), self.format) for group in parts for a, b in group]
+        parts = [items.parts(text) for text in texts]
+        every = [read(split_lines(p.before + p.text), self.format) for own in parts for p in own]
         if learning:
             found = self._learned(every, learning)
         else:
             found = score_readings(self.network, self.lexicon, every)
         left = iter(found)
-        return [merged([next(left).after(before) for before, _ in group]) for group in parts]
+        return [
+            merged([next(left).after(part.before).moved(part.skipped) for part in own])
+            for own in parts
+        ]
 
     def _learned(self, readings: Sequence[Reading], learning: Learning) -> list[TokenScores]:
         """Each is read by a reader of its own."""
@@ -135,9 +145,7 @@ class Model:
             for reading in readings
         ]
 
-    def spelled_bits(
-        self, text: str, *, apart: bool = False, context: str = ""
-    ) -> dict[int, list[tuple[str, float]]]:
+    def spelled_bits(self, text: str, items: Items = WHOLE) -> dict[int, list[tuple[str, float]]]:
         """(character, its bits) of each novel token of a text, by the token's place.
 
         The last of them, with no character, is the end of the word.
@@ -145,11 +153,12 @@ class Model:
         network, *_ = self._learner(STATIC)
         found: dict[int, list[tuple[str, float]]] = {}
         start = 0
-        for before, part in _parts(text, apart, context):
-            reading = read(split_lines(before + part), self.format)
-            start -= int((reading.start < len(before)).sum())
+        for part in items.parts(text):
+            reading = read(split_lines(part.before + part.text), self.format)
+            n_before = len(part.before)
+            start -= int((reading.start < n_before).sum())
             spelled = spelled_bits(network, self.lexicon, reading)
-            found |= {start + i: b for i, b in spelled.items() if reading.start[i] >= len(before)}
+            found |= {start + i: b for i, b in spelled.items() if reading.start[i] >= n_before}
             start += len(reading)
         return found
 
@@ -161,6 +170,7 @@ class Model:
         *,
         apart: bool = False,
         context: str = "",
+        pairs: bool = False,
         characters: bool = False,
         entropy: bool = False,
     ) -> list[Rows]:
@@ -170,8 +180,8 @@ class Model:
         was, and the rank of each token.
         """
         tables = self.each_surprisal(
-            texts, view, learning, apart=apart, context=context, characters=characters,
-            entropy=entropy,
+            texts, view, learning, apart=apart, context=context, pairs=pairs,
+            characters=characters, entropy=entropy,
         )  # fmt: skip
         return [list(rows) for rows in tables]
 
@@ -183,6 +193,7 @@ class Model:
         *,
         apart: bool = False,
         context: str = "",
+        pairs: bool = False,
         characters: bool = False,
         entropy: bool = False,
     ) -> Iterator[Iterator[dict[str, Any]]]:
@@ -195,20 +206,21 @@ class Model:
         if (entropy or view.word_ends == "own") and learning.reset:
             raise ConfigError("--entropy and --word-ends own have no --reset")
         texts = [texts] if isinstance(texts, str) else texts
-        every = self.score_texts(texts, learning, apart=apart, context=context)
+        items = Items(apart, context, pairs)
+        every = self._score_items(texts, learning, items)
 
         def rows_of(text: str, scores: TokenScores) -> Iterator[dict[str, Any]]:
             if view.word_ends == "own":
-                ends = self.word_ends(text, learning, apart=apart, context=context)
+                ends = self.word_ends(text, learning, items)
                 scores = replace(scores, nats_end=ends)
             spelled: dict[int, list[tuple[str, float]]] = {}
             expected: dict[int, tuple[float, int]] = {}
             if characters:
-                found = self.spelled_bits(text, apart=apart, context=context)
+                found = self.spelled_bits(text, items)
                 spelled = {int(scores.start[i]): bits for i, bits in found.items()}
             if entropy:
-                pairs = self.expectations(text, learning, apart=apart, context=context)
-                expected = dict(zip(scores.start.tolist(), pairs, strict=True))
+                told = self.expectations(text, learning, items)
+                expected = dict(zip(scores.start.tolist(), told, strict=True))
             for row in view.each_row(scores):
                 if characters:
                     row["characters"] = spelled.get(row["start"], [])
@@ -222,17 +234,15 @@ class Model:
         self,
         text: str,
         learning: Learning = STATIC,
-        *,
-        apart: bool = False,
-        context: str = "",
+        items: Items = WHOLE,
     ) -> list[tuple[float, int]]:
         """(entropy before it, in bits; its rank among all that might have come) of each token."""
         found = []
-        for before, part in _parts(text, apart, context):
+        for part in items.parts(text):
             stepper = self.stepper(learning)
-            reading = read(split_lines(before + part), self.format)
+            reading = read(split_lines(part.before + part.text), self.format)
             for token, start in zip(reading.tokens, reading.start.tolist(), strict=True):
-                if start >= len(before):
+                if start >= len(part.before):
                     found.append(stepper.expectation(token))
                 stepper.take(token)
         return found
@@ -241,9 +251,7 @@ class Model:
         self,
         text: str,
         learning: Learning = STATIC,
-        *,
-        apart: bool = False,
-        context: str = "",
+        items: Items = WHOLE,
     ) -> NDArray[np.float64]:
         """−log p that the word ends behind each token; zero where it goes on, and at line ends.
 
@@ -260,14 +268,14 @@ class Model:
         lexemes = self.lexicon.types[: self.lexicon.n_lexemes]
         is_joined = np.array([bool(word) and word != EOS and joins(word) for word in lexemes])
         found = []
-        for before, part in _parts(text, apart, context):
+        for part in items.parts(text):
             stepper = self.stepper(learning)
-            reading = read(split_lines(before + part), self.format)
+            reading = read(split_lines(part.before + part.text), self.format)
             starts = [*reading.start.tolist()[1:], -1]
             following = [*reading.surfaces[1:], EOS]
             for i, token in enumerate(reading.tokens):
                 stepper.take(token)
-                if reading.start[i] < len(before):
+                if reading.start[i] < len(part.before):
                     continue
                 goes_on = starts[i] == reading.end[i] and not following[i].isspace()
                 if goes_on or reading.surfaces[i].isspace():
@@ -498,19 +506,6 @@ class Model:
 
     def _generator(self) -> Generator:
         return Generator(self.network, self.lexicon, self.format)
-
-
-def _parts(text: str, apart: bool, context: str) -> list[tuple[str, str]]:
-    """(what comes before it, the part) of the parts of a text that are read on their own.
-
-    >>> _parts("one\\n two", True, "so"), _parts("one", False, "")
-    ([('so ', 'one\\n'), ('so', ' two')], [('', 'one')])
-    """
-    parts = split_lines(text) if apart and text else [text]
-    touching = context and not context[-1].isspace()
-    return [
-        (f"{context} " if touching and not part[:1].isspace() else context, part) for part in parts
-    ]
 
 
 def find_run(run: str | Path | None, **options: Any) -> Path:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from spellonce.errors import ConfigError
 from spellonce.evaluation import TokenScores, escape_token
-from spellonce.text import EOS
+from spellonce.text import EOS, split_lines
 
 By = Literal["token", "word", "line", "article"]
 LineEnds = Literal["row", "word", "skip"]
@@ -91,6 +91,64 @@ class View:
         if self.by in ("line", "article"):
             group = scores.line if self.by == "line" else scores.article
         return _sums(scores, group, index, kept, self.by)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a text that is scored on its own."""
+
+    before: str
+    """What is read before it, and has no rows."""
+    text: str
+    skipped: int = 0
+    """Characters of the text in front of it that are no part of anything scored."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """What of a text is scored on its own."""
+
+    apart: bool = False
+    """Each line, as in a list of items; not: all of it."""
+    context: str = ""
+    """What comes before each; a space is put behind it if there is none."""
+    pairs: bool = False
+    """Each line is a context of its own, a tab, and what is scored after it."""
+
+    def __post_init__(self) -> None:
+        if self.pairs and self.context:
+            raise ConfigError("--pairs have contexts of their own: leave --context out")
+
+    def parts(self, text: str) -> list[Part]:
+        """The parts of a text.
+
+        >>> found = Items(apart=True, context="so").parts("one\\n two")
+        >>> [part.before + part.text for part in found]
+        ['so one\\n', 'so two']
+        >>> Items(pairs=True).parts("The cat\\tsat.\\n")
+        [Part(before='The cat ', text='sat.\\n', skipped=8)]
+        """
+        if not self.pairs:
+            lines = split_lines(text) if self.apart and text else [text]
+            return [Part(_beside(self.context, line), line) for line in lines]
+        found = []
+        for number, line in enumerate(split_lines(text), 1):
+            context, tab, rest = line.partition("\t")
+            if not tab:
+                raise ConfigError(
+                    f"line {number} has no tab: with --pairs each is a context, a tab, and what is "
+                    "scored after it"
+                )
+            found.append(Part(_beside(context, rest), rest, len(context) + 1))
+        return found
+
+
+def _beside(context: str, text: str) -> str:
+    touching = context and not context[-1].isspace() and not text[:1].isspace()
+    return f"{context} " if touching else context
+
+
+WHOLE = Items()
 
 
 def check_form(form: str) -> Form:

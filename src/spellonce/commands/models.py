@@ -185,6 +185,9 @@ def score(
     context: Annotated[
         str, typer.Option(metavar="TEXT", help="What comes before each text; it is not scored.")
     ] = "",
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Each line is a context, a tab, and what is scored.")
+    ] = False,
     line_ends: Annotated[
         str, typer.Option(help="Line ends: row, word (they count to the word before) or skip.")
     ] = "row",
@@ -227,13 +230,13 @@ def score(
     header = True
     for names, texts in _named_texts(files or []):
         if form == "html":
-            found = loaded.score_texts(texts, learning, apart=apart, context=context)
+            found = loaded.score_texts(texts, learning, apart=apart, context=context, pairs=pairs)
             labels = [name or "standard input" for name in names]
             pages += list(zip(labels, texts, found, strict=True))
             continue
         tables = loaded.each_surprisal(
-            texts, view, learning, apart=apart, context=context, characters=characters,
-            entropy=entropy,
+            texts, view, learning, apart=apart, context=context, pairs=pairs,
+            characters=characters, entropy=entropy,
         )  # fmt: skip
         for name, rows in zip(names, tables, strict=True):
             more = {"file": name} if len(files or []) > 1 else {}
