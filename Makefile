@@ -40,6 +40,7 @@ bench: setup ## speed and memory; writes docs/performance.*
 	$(BIN)/python benchmarks/run.py
 
 soak: setup ## faults, load and growth, for hours; writes docs/reliability.*
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[soak]'
 	$(BIN)/python benchmarks/run.py --soak
 
 clean: ## remove what was made, .venv too
