@@ -30,7 +30,7 @@ import torch
 
 from spellonce.adaptive import Learning
 from spellonce.codec import compress_file
-from spellonce.model import load
+from spellonce.loading import load
 from spellonce.text import split_lines
 
 ORDERS = (4, 6, 8, 12, 16)

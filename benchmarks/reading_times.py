@@ -39,7 +39,8 @@ from spellonce import encoding, ngrams
 from spellonce.adaptive import Learning
 from spellonce.evaluation import TokenScores
 from spellonce.lexicon import EOS_ID, UNK_ID
-from spellonce.model import Model, load
+from spellonce.loading import load
+from spellonce.model import Model
 from spellonce.surprisal import Rows, View
 from spellonce.two_level import TwoLevel
 

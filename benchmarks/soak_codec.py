@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 
 from spellonce import codec
 from spellonce.adaptive import Learning
-from spellonce.model import Model, load
+from spellonce.loading import load
+from spellonce.model import Model
 
 ROOT = Path(__file__).parent.parent
 MODES = (Learning(), Learning(cache=True), Learning(cache=True, dynamic=True))

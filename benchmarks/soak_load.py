@@ -28,7 +28,7 @@ from typing import Any
 import httpx
 from common import bar, finish_command, write_topics
 
-from spellonce.model import BOX
+from spellonce.loading import BOX
 from spellonce.runs import RunFolder
 
 WORDS = "the cat sat on a mat and every evening the old wug came home to zibble its neighbours"

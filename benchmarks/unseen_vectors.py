@@ -29,7 +29,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spellonce.model import Model, load
+from spellonce.loading import load
+from spellonce.model import Model
 from spellonce.text import GAP, UNSPELLED, around_gap, read, training_tokens
 
 Floats = NDArray[np.float32]

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spellonce.generation import Generator
-from spellonce.model import Model, load
+from spellonce.loading import load
+from spellonce.model import Model
 from spellonce.network import Dice
 from spellonce.two_level import TwoLevel
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from spellonce import hub
 from spellonce.evaluations import evaluation_of
-from spellonce.model import BOX, load
+from spellonce.loading import BOX, load
 from spellonce.runs import RunFolder
 from spellonce.tuning import tune_run
 

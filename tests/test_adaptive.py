@@ -25,7 +25,7 @@ from spellonce.dynamic import DynamicSettings, Weights
 from spellonce.errors import RunError
 from spellonce.growth import Grown, GrowthSettings
 from spellonce.lexicon import Spellings
-from spellonce.model import load
+from spellonce.loading import load
 from spellonce.speller import Speller
 from spellonce.trie import Trie
 from spellonce.tuning import fit_gate, follow, look_up, score, tune_cache, tune_growth

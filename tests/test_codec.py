@@ -22,7 +22,8 @@ from spellonce.adaptive import Learning
 from spellonce.cache import Memory
 from spellonce.coding import BitReader, BitWriter, CodecError, GapCoder, Others, TextCoder, varint
 from spellonce.lexicon import Alphabet
-from spellonce.model import Model, load
+from spellonce.loading import load
+from spellonce.model import Model
 from spellonce.text import LayoutCode, TextFormat, split_lines
 
 from .conftest import call, make_text, tiny, tune

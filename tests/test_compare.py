@@ -349,7 +349,7 @@ def test_a_disk_that_is_full(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("spellonce.runs._write_synced", full)
+    monkeypatch.setattr("spellonce.files.write_synced", full)
     assert compare("a", "b")["systems"]
     assert not [*runs.rglob("evaluations/*")]
 

@@ -13,8 +13,9 @@ import pytest
 
 import spellonce
 from spellonce.errors import ConfigError
-from spellonce.paper import experiments
-from spellonce.paper.experiments import EXPERIMENTS, Wish, plan
+from spellonce.paper import running
+from spellonce.paper.experiments import EXPERIMENTS, Wish
+from spellonce.paper.running import plan
 from spellonce.preparation import Length
 from spellonce.recipes import Recipe
 
@@ -157,14 +158,14 @@ def test_asides_have_a_line_each(data: Path) -> None:
 def test_what_cannot_be_trained_does_not_stop_the_others(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train = experiments.train
+    train = running.train
 
     def too_short(dataset: object, recipe: Recipe, *rest: Any, **more: Any) -> Any:
         if recipe.system == "full":
             raise ConfigError("a budget of 1 s is too short")
         return train(dataset, recipe, *rest, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(experiments, "train", too_short)
+    monkeypatch.setattr(running, "train", too_short)
     result = call("reproduce", "table1", "--dataset", "toy-de", "--steps", 1, "--out", "out",
                   "--systems", "full,1gram,uncond")  # fmt: skip
     assert result.code == 1
@@ -237,10 +238,10 @@ def test_how_the_time_is_divided() -> None:
     assert length is not None and length.budget == pytest.approx(3600 / 16 * 0.85)
     assert plan(experiment, Wish(each=60.0)) == Length(budget=60.0)
     assert plan(experiment, Wish()) is None
-    assert "16 trainings of 3 min 11 s each" in experiments._division([length] * 16)
+    assert "16 trainings of 3 min 11 s each" in running._division([length] * 16)
     two = [Length(budget=300.0), Length(budget=900.0)]
-    assert "of 5 min or 15 min each" in experiments._division(two)
-    assert "about 23 min 32 s in all" in experiments._division(two)
+    assert "of 5 min or 15 min each" in running._division(two)
+    assert "about 23 min 32 s in all" in running._division(two)
     with pytest.raises(ConfigError, match="one of"):
         Wish(budget=1.0, each=1.0)
 

@@ -15,8 +15,8 @@ import safetensors.torch
 import torch
 
 from spellonce import corpus, encoding, lexicon, recipes
+from spellonce.files import to_bytes
 from spellonce.plan import Plan
-from spellonce.runs import to_bytes
 from spellonce.trainer import Trainer
 
 from .conftest import TINY, Start, call, tiny

@@ -15,7 +15,7 @@ import torch
 from spellonce.adaptive import Adaptation, Learning, Reader
 from spellonce.errors import ConfigError
 from spellonce.lexicon import BOUNDARY_SYMBOL
-from spellonce.model import load
+from spellonce.loading import load
 from spellonce.network import Dice
 from spellonce.stepping import Outlook, Stepper
 from spellonce.two_level import TwoLevel

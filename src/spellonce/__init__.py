@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     )
     from spellonce.errors import ConfigError, DataError, RunError, SpellOnceError
     from spellonce.evaluation import TokenScores
-    from spellonce.model import Model, load
+    from spellonce.loading import load
+    from spellonce.model import Model
     from spellonce.surprisal import View
     from spellonce.tokenizer import detokenize, tokenize
 
@@ -65,7 +66,7 @@ _HOME = {
     "TokenScores": "evaluation",
     "View": "surprisal",
     "detokenize": "tokenizer",
-    "load": "model",
+    "load": "loading",
     "train": "api",
     "compare": "api",
     "compress": "api",

@@ -123,7 +123,7 @@ def evaluate(
     from spellonce import corpus
     from spellonce.adaptive import Learning
     from spellonce.evaluations import evaluate_and_store
-    from spellonce.model import load
+    from spellonce.loading import load
 
     if text is None and split not in corpus.SPLITS:
         raise ConfigError(f"--split must be valid or test, not {split!r}")
@@ -146,7 +146,7 @@ def tune(run: str | PathLike[str], *, device: str = "cpu", **options: Any) -> di
 
     The options are those of `tuning.tune_run`.
     """
-    from spellonce.model import load
+    from spellonce.loading import load
     from spellonce.tuning import tune_run
 
     return tune_run(load(str(run), device=device), **options)
@@ -163,7 +163,7 @@ def compare(
     """Runs side by side, with a paired permutation test over articles for each pair."""
     from spellonce import comparison
     from spellonce.adaptive import Learning
-    from spellonce.model import find_run
+    from spellonce.loading import find_run
 
     learning = Learning(cache=cache, dynamic=dynamic)
     found = [find_run(str(run)) for run in runs]
@@ -200,7 +200,7 @@ def compress(
     """Compresses a file without loss; its size before and after."""
     from spellonce.adaptive import Learning
     from spellonce.codec import compress_file
-    from spellonce.model import load
+    from spellonce.loading import load
 
     model = load(run if run is None else str(run))
     return compress_file(model, Path(source), Path(out), Learning(cache, dynamic), verify=verify)
@@ -211,7 +211,7 @@ def decompress(
 ) -> int:
     """Undoes `compress`; the size of the file."""
     from spellonce.codec import decompress_file
-    from spellonce.model import load
+    from spellonce.loading import load
 
     return decompress_file(load(run if run is None else str(run)), Path(source), Path(out))
 
@@ -238,7 +238,7 @@ def reproduce(
         "systems": list(systems), "sizes": list(sizes), "seeds": seeds, "minutes": list(minutes),
     }  # fmt: skip
     from spellonce.paper.experiments import Wish
-    from spellonce.paper.experiments import reproduce as run_experiment
+    from spellonce.paper.running import reproduce as run_experiment
     from spellonce.progress import Silent
 
     wish = Wish(

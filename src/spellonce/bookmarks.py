@@ -20,9 +20,9 @@ from torch import Tensor
 
 from spellonce.adaptive import Reader
 from spellonce.errors import RunError
+from spellonce.files import write_atomically
 from spellonce.lexicon import to_tsv
 from spellonce.network import fingerprint
-from spellonce.runs import write_atomically
 
 _UNSIGNED = "uint64"
 _WRONG = (SafetensorError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError,

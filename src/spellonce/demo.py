@@ -20,7 +20,8 @@ from rich.text import Text
 from spellonce import corpus, recipes
 from spellonce.evaluation import unigram_bits
 from spellonce.lexicon import N_SPECIAL, Lexicon
-from spellonce.model import Model, load
+from spellonce.loading import load
+from spellonce.model import Model
 from spellonce.preparation import Length
 from spellonce.recipes import Recipe
 from spellonce.show import NOVEL_STYLE, TrainingDisplay, styled_sample

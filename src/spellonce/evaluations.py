@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from spellonce import __version__
 from spellonce.errors import RunError
-from spellonce.runs import RunFolder, sha256
+from spellonce.files import sha256
+from spellonce.runs import RunFolder
 
 if TYPE_CHECKING:
     from spellonce.adaptive import Learning
@@ -29,7 +30,7 @@ def evaluation_of(
     kept = stored(RunFolder(run), split, learning)
     if kept is not None:
         return kept
-    from spellonce.model import load
+    from spellonce.loading import load
 
     return evaluate_and_store(load(run, device=device), run, split, learning)
 

@@ -17,7 +17,7 @@ from lm_eval.api.model import LM  # type: ignore[import-untyped]
 from lm_eval.api.registry import register_model  # type: ignore[import-untyped]
 
 from spellonce.evaluation import TokenScores
-from spellonce.model import load
+from spellonce.loading import load
 
 
 @register_model("spellonce")
@@ -44,10 +44,11 @@ class SpellonceLM(LM):  # type: ignore[misc]
 
     def loglikelihood(self, requests: Sequence[Instance]) -> list[tuple[float, bool]]:
         """(log p of a continuation, whether it is the likeliest) after a context."""
-        pairs = [request.args for request in requests]
+        pairs = [(str(context), str(rest)) for context, rest in (r.args for r in requests)]
         scored = self.model.score_texts([context + rest for context, rest in pairs])
         return [
-            self._continuation(*pair, scores) for pair, scores in zip(pairs, scored, strict=True)
+            self._continuation(context, rest, scores)
+            for (context, rest), scores in zip(pairs, scored, strict=True)
         ]
 
     def _continuation(

@@ -158,7 +158,8 @@ class Several(Team):
             for work in waiting:
                 work.wait()
         for bucket, flat in zip(buckets, flats, strict=False):
-            for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
+            parts = torch.split(flat, [g.numel() for g in bucket])
+            for gradient, part in zip(bucket, parts, strict=True):
                 gradient.copy_(part.view_as(gradient))
 
     def _sum_rows(self, parameters: Sequence[nn.Parameter]) -> None:

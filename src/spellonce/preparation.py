@@ -12,10 +12,11 @@ from spellonce import lexicon as lexicons
 from spellonce import units as unit_sets
 from spellonce.corpus import Dataset, Segment, Source
 from spellonce.errors import ConfigError, DataError, RunError
+from spellonce.files import write_atomically
 from spellonce.lexicon import Lexicon
 from spellonce.progress import Reporter
 from spellonce.recipes import Means, Recipe
-from spellonce.runs import FORMAT, RunFolder, write_atomically
+from spellonce.runs import FORMAT, RunFolder
 from spellonce.text import TextFormat
 from spellonce.units import Units
 

@@ -24,12 +24,12 @@ from spellonce.lexeme_lm import LexemeLMConfig
 from spellonce.lexicon import Lexicon
 from spellonce.mixture import Counted, NgramConfig
 from spellonce.network import Network
+from spellonce.objective import ObjectiveConfig
 from spellonce.optim import TrainingConfig
 from spellonce.speller import SpellerConfig
 from spellonce.systems import SYSTEMS, BPEConfig, Material
 from spellonce.text import TextFormat
 from spellonce.transformer_lm import TransformerConfig
-from spellonce.two_level import ObjectiveConfig
 from spellonce.units import Units
 
 _LIMIT = 2**53

@@ -31,18 +31,25 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import filelock
-import safetensors
-import safetensors.torch
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from torch import Tensor
 
 from spellonce import small_weights
 from spellonce.errors import RunError
+from spellonce.files import (
+    disk_error,
+    read_json,
+    read_tensors,
+    sha256,
+    sync_folder,
+    to_bytes,
+    write_atomically,
+    write_synced,
+)
 
 FORMAT = 3
 """Version of the run folder's format."""
@@ -113,7 +120,7 @@ class RunFolder:
         except filelock.Timeout:
             raise RunError(f"another training is writing to {self.path}: wait for it") from None
         except OSError as error:
-            raise _disk_error(self.path, error) from error
+            raise disk_error(self.path, error) from error
 
     def _refuse_what_is_not_ours(self) -> None:
         inside = {p.name: p for p in self.path.iterdir()} if self.path.is_dir() else {}
@@ -329,18 +336,18 @@ class RunFolder:
         }
         try:
             for name, data in payload.items():
-                _write_synced(partial / name, data)
+                write_synced(partial / name, data)
             sums = {name: hashlib.sha256(data).hexdigest() for name, data in payload.items()}
             sums |= self._fixed_sums()
-            _write_synced(partial / "checksums.json", json.dumps(sums).encode())
-            _sync_folder(partial)
+            write_synced(partial / "checksums.json", json.dumps(sums).encode())
+            sync_folder(partial)
         except OSError as error:
             shutil.rmtree(partial, ignore_errors=True)
-            raise _disk_error(self.path, error) from error
+            raise disk_error(self.path, error) from error
         if final.exists():
             shutil.rmtree(final)
         partial.rename(final)
-        _sync_folder(folder)
+        sync_folder(folder)
         for old in self._checkpoints()[:-1]:
             shutil.rmtree(old)
 
@@ -388,7 +395,7 @@ class RunFolder:
             with (self / "log.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(entry) + "\n")
         except OSError as error:
-            raise _disk_error(self.path, error) from error
+            raise disk_error(self.path, error) from error
 
     def read_log(self) -> list[dict[str, Any]]:
         """The lines of `log.jsonl` that can be read: one may be being written still."""
@@ -418,87 +425,3 @@ def _leads_into(link: Path, folders: list[Path]) -> bool:
         return any(link.resolve().is_relative_to(folder) for folder in folders)
     except (OSError, RuntimeError):  # it leads to itself
         return False
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise RunError(f"{path} is damaged: {error}") from error
-    if not isinstance(value, dict):
-        raise RunError(f"{path} is damaged: it does not hold a JSON object")
-    return value
-
-
-def to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
-    """The tensors in the safetensors format; the same tensors give the same bytes."""
-    plain: dict[str, Tensor] = {}
-    stored: set[int] = set()
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        place = tensor.untyped_storage().data_ptr()
-        # The format has no shared memory, and the h and c of a fresh state are one zero.
-        plain[name] = tensor.clone() if place in stored else tensor
-        stored.add(place)
-    return safetensors.torch.save(plain)
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file."""
-    try:
-        with safetensors.safe_open(path, "pt") as file:
-            names = list(file.keys())
-        return {name: _read_tensor(path, name) for name in names}
-    except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror or error}") from error
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise RunError(f"{path} is damaged: {error}") from error
-
-
-def _read_tensor(path: Path, name: str) -> Tensor:
-    # The file is mapped for each tensor anew: so no more than that of it is in memory at a time.
-    with safetensors.safe_open(path, "pt") as file:
-        return cast(Tensor, file.get_tensor(name)).clone()
-
-
-def sha256(path: Path) -> str:
-    """Checksum of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Writes a file so that it is there whole or not at all, whatever happens meanwhile."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        _write_synced(partial, data)
-        partial.replace(path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise _disk_error(path, error) from error
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _disk_error(path: Path, error: OSError) -> RunError:
-    return RunError(
-        f"cannot write {path}: {error.strerror or error}; what was saved before is intact"
-    )

@@ -7,9 +7,7 @@ optimiser's and averages' tensors, the hidden state and a few integers.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spellonce.batching import LexiconSampler, Rails, Window, training_spellings
+from spellonce.cursor import Cursor, Tally, Told
 from spellonce.errors import ConfigError, RunError, SpellOnceError
 from spellonce.lexeme_lm import State
 from spellonce.lexicon import N_SPECIAL, Lexicon
@@ -43,47 +42,6 @@ _SURE = 10
 """… of at least so many steps each: of few, it is chance what they are about."""
 _SCALE_WINDOWS = 20
 """Windows over which gradients are measured."""
-
-
-@dataclass(frozen=True)
-class Told:
-    """What a step tells."""
-
-    lm_nats: float = 0.0
-    novel_nats: float = 0.0
-    lexicon_nats: float = 0.0
-    lexemes: float = 0.0
-
-
-@dataclass
-class Tally:
-    """Sums since the last report."""
-
-    tokens: int = 0
-    lm_nats: float = 0.0
-    novel_nats: float = 0.0
-    lexicon_nats: float = 0.0
-    lexemes: float = 0.0
-    clipped: int = 0
-    steps: int = 0
-
-
-@dataclass
-class Cursor:
-    """Where a run is."""
-
-    step: int = 0
-    epoch: int = 0
-    window: int = 0
-    lexicon_batches: int = 0
-    tokens: int = 0
-    averaged: int = 0
-    first_bpc: float | None = None
-    """Of training, in the first report."""
-    worse: int = 0
-    """Reports in a row that were clearly worse than that."""
-    valid_nats: list[float] = field(default_factory=list)
-    tally: Tally = field(default_factory=Tally)
 
 
 class Trainer:
@@ -485,39 +443,3 @@ class Trainer:
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"the checkpoint does not fit this run: {error}") from error
         self.averages.n = self.cursor.averaged
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Seconds of a step, measured on this machine."""
-
-    step: float
-    """A step without the lexicon factor."""
-    lexicon: float
-    """What the lexicon factor adds to a step that has it."""
-
-    def per_step(self, interval: int) -> float:
-        """Mean seconds per step."""
-        return self.step + self.lexicon / interval
-
-
-def measure_speed(
-    trainer: Trainer, seconds: float, clock: Callable[[], float] = time.perf_counter
-) -> Speed:
-    """Takes steps for about so many seconds, and times them. The trainer is spent afterwards.
-
-    The first third is not counted: threads start, and memory is touched for the first time.
-    """
-    times: dict[bool, list[float]] = {False: [], True: []}
-    begin = clock()
-    n_steps = 0
-    while trainer.team.led(lambda: clock() < begin + seconds or len(times[False]) < 2):
-        # Lexicon steps are rare in training; here one in four is made one.
-        lexicon = trainer.has_lexicon_factor and n_steps % 4 == 1
-        start = clock()
-        trainer.step(lexicon=lexicon)
-        n_steps += 1
-        if start > begin + seconds / 3 and n_steps > 2:
-            times[lexicon].append(clock() - start)
-    step = float(np.mean(times[False]))
-    return Speed(step, max(0.0, float(np.mean(times[True])) - step) if times[True] else 0.0)

@@ -44,10 +44,11 @@ from spellonce.progress import Reporter, Silent
 from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
 from spellonce.scoring import score_reading
+from spellonce.speed import Speed, measure_speed
 from spellonce.speller import Speller
 from spellonce.systems import SYSTEMS
 from spellonce.text import Reading, read
-from spellonce.trainer import Speed, Trainer, measure_speed
+from spellonce.trainer import Trainer
 from spellonce.two_level import TwoLevel
 
 

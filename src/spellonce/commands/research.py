@@ -108,7 +108,7 @@ def compare(
         plots.check(plot)
     from spellonce.adaptive import Learning
     from spellonce.comparison import compare as compare_runs
-    from spellonce.model import find_run
+    from spellonce.loading import find_run
     from spellonce.show import comparison_table, status_line, system_names
 
     learning = Learning(cache=cache, dynamic=dynamic)
@@ -214,7 +214,7 @@ def reproduce(
     if out is None:
         raise ConfigError("where to? give the results a folder: --out DIR")
     seconds, seconds_each = (None if t is None else parse_duration(t) for t in (budget, each))
-    from spellonce.paper import experiments
+    from spellonce.paper import experiments, running
     from spellonce.show import TrainingDisplay
 
     wish = experiments.Wish(
@@ -225,7 +225,7 @@ def reproduce(
         command=f"spellonce {' '.join(shlex.quote(argument) for argument in sys.argv[1:])}",
     )  # fmt: skip
     with TrainingDisplay() as display:
-        written = experiments.reproduce(
+        written = running.reproduce(
             experiment, wish, out, device=device, threads=threads, reporter=display,
             told=(lambda message: None) if as_json else typer.echo,
         )  # fmt: skip

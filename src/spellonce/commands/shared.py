@@ -66,7 +66,7 @@ def _main(
 
 
 def load_model(run: str | None, device: str) -> Model:
-    from spellonce.model import load
+    from spellonce.loading import load
 
     return load(run, device=device)
 

@@ -51,7 +51,7 @@ def embed(
 
         reading = read(file_lines(text), loaded.format)
         states = vectors.states(reading.tokens, when)
-        rows = zip(reading.line, reading.surfaces, reading.start, reading.end, states, strict=True)
+        found = zip(reading.line, reading.surfaces, reading.start, reading.end, states, strict=True)
         names = ("line", "token", "start", "end", "vector")
         write(
             json.dumps(
@@ -59,7 +59,7 @@ def embed(
                 ensure_ascii=False,
             )
             + "\n"
-            for line, token, a, b, row in rows
+            for line, token, a, b, row in found
         )
         return
     if context:
@@ -68,12 +68,12 @@ def embed(
                 f"spellonce: {word!r} is a lexeme: its contexts make no difference", err=True
             )
     words = words or []
-    found = [(word, vectors.of(word, context or ()), word in vectors) for word in words]
+    every = [(word, vectors.of(word, context or ()), word in vectors) for word in words]
     if as_json:
-        rows = [{"word": w, "known": known, "vector": v.tolist()} for w, v, known in found]
+        rows = [{"word": w, "known": known, "vector": v.tolist()} for w, v, known in every]
         print_json({"words": rows})
         return
-    write(f"{word} {' '.join(f'{x:.6g}' for x in v.tolist())}\n" for word, v, _ in found)
+    write(f"{word} {' '.join(f'{x:.6g}' for x in v.tolist())}\n" for word, v, _ in every)
 
 
 @app.command()

@@ -18,7 +18,7 @@ import numpy as np
 
 from spellonce import plots
 from spellonce.errors import DataError
-from spellonce.runs import write_atomically
+from spellonce.files import write_atomically
 from spellonce.significance import LEVEL, holm, permutation_test
 
 if TYPE_CHECKING:
