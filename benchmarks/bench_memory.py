@@ -12,7 +12,7 @@ import time
 import numpy as np
 from common import bar, made_up_lexicon
 
-from spellonce import recipes, runtime
+from spellonce import configuration, recipes, runtime
 from spellonce.plan import Plan
 from spellonce.trainer import Trainer
 
@@ -24,7 +24,7 @@ def main() -> None:
     runtime.prepare("cpu", 2)
     rng = np.random.default_rng(0)
     lexicon = made_up_lexicon(N_LEXEMES, N_NOVEL)
-    recipe = recipes.override(recipes.full(), ["window_spread=0", "short_windows=0"])
+    recipe = configuration.override(recipes.full(), ["window_spread=0", "short_windows=0"])
     network = recipes.build_model(recipe, lexicon)
     network.initialise(0, lexicon)
     ids = rng.zipf(1.3, 200_000) % len(lexicon.types)

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from common import bar, in_own_process, made_up_lexicon, made_up_text, make_network, take_turns
 
-from spellonce import recipes, runtime
+from spellonce import configuration, recipes, runtime
 from spellonce.lexicon import UNK_ID
 
 MEMORY = ("ours", "theirs", "theirs, no key-value cache")
@@ -34,7 +34,7 @@ def ours(recipe: str, n_articles: int) -> dict[str, Callable[[], object]]:
     types = made_up_text(len(lexicon.types), n_articles * LENGTH)
     made = recipes.get(recipe)
     if made.ngrams.embeddings:  # a model that was trained is loaded, and its start is long past
-        made = recipes.override(made, ["embeddings=no"])
+        made = configuration.override(made, ["embeddings=no"])
     network = make_network(made, lexicon, types)
     network.requires_grad_(False)
     types = types.astype(np.int64)

@@ -29,7 +29,7 @@ from common import (
 from torch import nn
 from torch.nn import functional
 
-from spellonce import recipes, runtime
+from spellonce import configuration, recipes, runtime
 from spellonce.batching import Rails, Window, training_spellings
 from spellonce.lexicon import Lexicon, Spellings
 from spellonce.plan import Plan
@@ -83,7 +83,7 @@ class Plain(nn.Module):
 
 
 def plain_step(lexicon: Lexicon) -> tuple[Callable[[], None], int]:
-    recipe = recipes.override(recipes.full(), NO_DROPOUT)
+    recipe = configuration.override(recipes.full(), NO_DROPOUT)
     rails = Rails(made_up_text(len(lexicon.types), 200_000), lexicon.n_lexemes, recipe.windows, 0)
     model = Plain(lexicon.n_lexemes, len(lexicon.alphabet))
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0, weight_decay=1.2e-6)
@@ -101,7 +101,7 @@ def plain_step(lexicon: Lexicon) -> tuple[Callable[[], None], int]:
 
 def our_step(lexicon: Lexicon, name: str, *settings: str) -> tuple[Callable[[], None], int]:
     means = Means(bfloat16=runtime.has_bfloat16("cpu"))
-    recipe = recipes.override(recipes.get(name, means), settings)
+    recipe = configuration.override(recipes.get(name, means), settings)
     ids = made_up_text(len(lexicon.types), 200_000)
     network = make_network(recipe, lexicon, ids)
     trainer = Trainer(recipe, network, lexicon, ids, seed=0, plan=Plan.of(1000))

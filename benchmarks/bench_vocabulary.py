@@ -16,7 +16,7 @@ from functools import partial
 
 from common import bar, made_up_lexicon, made_up_text, take_turns
 
-from spellonce import recipes, runtime
+from spellonce import configuration, recipes, runtime
 from spellonce.plan import Plan
 from spellonce.trainer import Trainer
 
@@ -26,7 +26,7 @@ EXACT = (10_000, 100_000)
 
 def make_trainer(n_lexemes: int, *settings: str) -> Trainer:
     lexicon = made_up_lexicon(n_lexemes, n_novel=2_000)
-    recipe = recipes.override(recipes.get("full-small"), settings)
+    recipe = configuration.override(recipes.get("full-small"), settings)
     network = recipes.build_model(recipe, lexicon)
     network.initialise(0, lexicon)
     ids = made_up_text(len(lexicon.types), 300_000)

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spellonce import corpus, recipes
+from spellonce.configuration import Recipe
 from spellonce.errors import DataError
 from spellonce.lexicon import N_SPECIAL, Alphabet, Lexicon
 from spellonce.mixture import count_all
 from spellonce.network import Network
-from spellonce.recipes import Recipe
 from spellonce.systems import SYSTEMS
 
 

@@ -290,7 +290,7 @@ def tiny_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def stopped_run(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same run, interrupted after 12 of its 30 steps. Tests only read it."""
-    from spellonce import corpus, recipes, training
+    from spellonce import configuration, corpus, recipes, training
 
     class Impatient(training.Silent):
         def progress(self, step: int, total: int, bpc: float | None) -> None:
@@ -298,7 +298,7 @@ def stopped_run(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
                 raise KeyboardInterrupt
 
     out = tmp_path_factory.mktemp("runs") / "stopped"
-    recipe = recipes.override(recipes.get("small"), TINY)
+    recipe = configuration.override(recipes.get("small"), TINY)
     with pytest.raises(KeyboardInterrupt):
         training.train(
             corpus.open_files([tiny_text]), recipe, out, length=training.Length(30),

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import spellonce
-from spellonce import corpus, recipes, training
+from spellonce import configuration, corpus, recipes, training
 from spellonce.errors import RunError
 from spellonce.evaluation import escape_token
 from spellonce.trainer import Trainer
@@ -692,7 +692,7 @@ def test_long_lines_in_bounded_memory(
 
 
 def train_for(steps: int, text: Path, run: Path, *settings: str) -> dict[str, Any]:
-    recipe = recipes.override(recipes.get("small"), (*TINY, *settings))
+    recipe = configuration.override(recipes.get("small"), (*TINY, *settings))
     length = training.Length(steps)
     return training.train(corpus.open_files([text]), recipe, run, length=length, resume=True)
 

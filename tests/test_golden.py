@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from spellonce import corpus, recipes
+from spellonce import configuration, corpus, recipes
 from spellonce.training import Length, train
 
 PINNED = Path(__file__).with_name("golden.json")
@@ -56,7 +56,7 @@ def curve(
     settings, planned = CURVES[name]
     source = folder / "text.txt"
     source.write_text(text(), encoding="utf-8")
-    recipe = recipes.override(recipes.get("small"), [*SIZES, *settings, *more])
+    recipe = configuration.override(recipes.get("small"), [*SIZES, *settings, *more])
     run = folder / name
     train(
         corpus.open_files([source]), recipe, run, seed=1, threads=1, force=True,

@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 import spellonce
-from spellonce import corpus, recipes, training
+from spellonce import configuration, corpus, recipes, training
 from spellonce.model import Model
 from spellonce.spellers import UnigramSpeller
 from spellonce.text import TextFormat, read, split_lines
@@ -215,7 +215,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     for name, lines in texts.items():
         (folder / f"{name}.txt").write_text(to_string(lines), encoding="utf-8", newline="\n")
     vocab_size = len(LANGUAGE.closed_words) + 1 + N_OPEN_LEXEMES
-    recipe = recipes.override(recipes.get("small"), [*SETTINGS, f"vocab_size={vocab_size}"])
+    recipe = configuration.override(recipes.get("small"), [*SETTINGS, f"vocab_size={vocab_size}"])
 
     def trained(steps: int) -> Model:
         out = folder.parent / f"run-{steps}"

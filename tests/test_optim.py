@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from spellonce import recipes
+from spellonce import configuration, recipes
 from spellonce.api import parse_duration
 from spellonce.errors import ConfigError
 from spellonce.optim import Averages, TrainingConfig, learning_rate, should_average
@@ -62,7 +62,8 @@ def test_recipes_survive_json() -> None:
     for name in recipes.names():
         recipe = recipes.get(name)
         assert recipe.name == name and recipe.about
-        assert recipes.from_json(json.loads(json.dumps(recipes.to_json(recipe)))) == recipe
+        stored = json.dumps(configuration.to_json(recipe))
+        assert configuration.from_json(json.loads(stored)) == recipe
 
 
 def test_full_is_the_paper() -> None:
@@ -78,7 +79,7 @@ def test_full_is_the_paper() -> None:
 
 
 def test_overrides_are_typed() -> None:
-    recipe = recipes.override(
+    recipe = configuration.override(
         recipes.full(),
         ["vocab_size=1_000", "lm.n_hidden=3", "cuts=10,20", "proximal=yes", "drop_input=0.5",
          "tokenization=spaces", "articles=none"],
@@ -86,7 +87,7 @@ def test_overrides_are_typed() -> None:
     assert recipe.data.vocab_size == 1000 and recipe.lm.n_hidden == 3
     assert recipe.lm.cuts == (10, 20) and recipe.objective.proximal
     assert recipe.data.tokenization == "spaces" and recipe.data.articles is None
-    assert recipes.override(recipe, ["vocab_size=all"]).data.vocab_size is None
+    assert configuration.override(recipe, ["vocab_size=all"]).data.vocab_size is None
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_overrides_are_typed() -> None:
 )
 def test_bad_overrides_say_what_is_wrong(setting: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        recipes.override(recipes.full(), [setting])
+        configuration.override(recipes.full(), [setting])
 
 
 def test_an_unknown_recipe_is_told_of_the_nearest() -> None:
@@ -118,16 +119,16 @@ def test_an_unknown_recipe_is_told_of_the_nearest() -> None:
 def test_what_a_data_set_says_can_be_taken_back() -> None:
     declared = TextFormat(unk="<unk>")
     for setting, unk in (("unk=none", "<unk>"), ("unk=", ""), ("unk=[x]", "[x]")):
-        recipe = recipes.override(recipes.full(), [setting])
+        recipe = configuration.override(recipes.full(), [setting])
         assert recipe.data.apply(declared).unk == unk
 
 
 def test_fields_that_a_system_does_not_use_cannot_be_set() -> None:
     with pytest.raises(ConfigError, match="no such field"):
-        recipes.override(recipes.get("full-small"), ["merges=3"])
-    assert recipes.override(recipes.get("pure-bpe-small"), ["merges=3"]).bpe.merges == 3
+        configuration.override(recipes.get("full-small"), ["merges=3"])
+    assert configuration.override(recipes.get("pure-bpe-small"), ["merges=3"]).bpe.merges == 3
     with pytest.raises(ConfigError, match="no such field"):
-        recipes.override(recipes.get("full-transformer-small"), ["lm.n_embed=3"])
+        configuration.override(recipes.get("full-transformer-small"), ["lm.n_embed=3"])
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from typing import Any
 import filelock
 import pytest
 
-from spellonce import corpus, registry
+from spellonce import corpus, download, registry
 from spellonce.errors import ConfigError, DataError
 from spellonce.text import TextFormat
 
@@ -110,7 +110,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.delenv("SPELLONCE_DATA", raising=False)
-    monkeypatch.setattr(registry, "RETRY_WAITS", (0.0, 0.0))
+    monkeypatch.setattr(download, "RETRY_WAITS", (0.0, 0.0))
     monkeypatch.chdir(tmp_path)
     (folder,) = corpus.data_folders()
     assert tmp_path in folder.parents
@@ -373,7 +373,7 @@ def test_an_endless_answer(server: Server, cache: Path, monkeypatch: pytest.Monk
         except OSError:
             handler.close_connection = True
 
-    monkeypatch.setattr(registry, "MAX_DOWNLOAD", 1_000_000)
+    monkeypatch.setattr(download, "MAX_DOWNLOAD", 1_000_000)
     with pytest.raises(DataError, match="larger than 1,000,000 bytes"):
         registry.get("wikitext-2", url=server.serve("/a.zip", page))
     nothing_was_kept(cache)
@@ -411,7 +411,7 @@ def test_a_name_that_cannot_be_looked_up(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_silent_server(server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = threading.Event()
-    monkeypatch.setattr(registry, "TIMEOUT", 0.05)
+    monkeypatch.setattr(download, "TIMEOUT", 0.05)
     url = server.serve("/a.zip", lambda h, n: [done.wait(10), None][1])
     with pytest.raises(DataError, match=r"no answer for 0\.05 seconds"):
         registry.get("wikitext-2", url=url)

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import spellonce
+from spellonce.configuration import Recipe
 from spellonce.errors import ConfigError
 from spellonce.paper import running
 from spellonce.paper.experiments import EXPERIMENTS, Wish
 from spellonce.paper.running import plan
 from spellonce.preparation import Length
-from spellonce.recipes import Recipe
 
 from .conftest import call
 from .test_golden import text

@@ -14,7 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from spellonce import corpus, encoding, lexicon, recipes
+from spellonce import configuration, corpus, encoding, lexicon, recipes
 from spellonce.files import to_bytes
 from spellonce.plan import Plan
 from spellonce.trainer import Trainer
@@ -193,7 +193,7 @@ def test_killed_at_any_time(
 def make_trainer(request: pytest.FixtureRequest, tiny_text: Path, tmp_path: Path) -> Any:
     own = SETTINGS.get(request.param, ["optimizer=adam", "precision=bfloat16"])
     settings = [*TINY, *own, "rails=8", "window=20"]
-    recipe = recipes.override(recipes.get("full"), settings)
+    recipe = configuration.override(recipes.get("full"), settings)
     source = corpus.open_files([tiny_text]).split("train")
     fmt = recipe.data.apply(corpus.TextFormat())
     words = encoding.encode(source, fmt, tmp_path / "ids", vocab_size=60, min_char_count=1).lexicon

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spellonce
-from spellonce import recipes, run_report
+from spellonce import configuration, recipes, run_report
 from spellonce.markup import curve, tag, ticks
 from spellonce.run_page import Excerpt, Near, NovelWord, RunReport, Surprise, Words, page
 from spellonce.runs import RunFolder
@@ -275,8 +275,8 @@ def test_the_command_makes_the_recipe_again(tiny_run: Path) -> None:
     assert ("--steps", "30") in options and ("--out", "tiny") in options
     changes = [value for option, value in options if option == "--set"]
     assert len(changes) == len(TINY) == len(found.changed)
-    made = recipes.override(recipes.get(dict(options)["--recipe"]), changes)
-    assert made == recipes.from_json(RunFolder(tiny_run).read_config()["recipe"])
+    made = configuration.override(recipes.get(dict(options)["--recipe"]), changes)
+    assert made == configuration.from_json(RunFolder(tiny_run).read_config()["recipe"])
     unnamed = replace(made, name="mine")
     assert run_report._changes(RunFolder(tiny_run), unnamed) is None
 

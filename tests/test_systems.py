@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from spellonce import ngrams, recipes
+from spellonce import configuration, ngrams, recipes
 from spellonce.batching import Rails, Window, WindowConfig
+from spellonce.configuration import Recipe
 from spellonce.feedback import CompositionConfig
 from spellonce.hclm import HCLM, HCLMConfig
 from spellonce.lexeme_lm import LexemeLMConfig
@@ -28,7 +29,6 @@ from spellonce.network import Dice, Network
 from spellonce.ngrams import Ngrams
 from spellonce.noise import Noise
 from spellonce.plan import Plan
-from spellonce.recipes import Recipe
 from spellonce.speller import Speller, SpellerConfig
 from spellonce.spellers import OnlyAtTest
 from spellonce.systems import SYSTEMS, BPEConfig
@@ -850,5 +850,5 @@ def test_every_system_is_built_by_some_recipe() -> None:
     for name in recipes.names():
         recipe = recipes.get(name)
         assert recipe.name == name and recipe.about
-        assert recipes.from_json(recipes.to_json(recipe)) == recipe
+        assert configuration.from_json(configuration.to_json(recipe)) == recipe
     assert len(ALPHABET) == 4

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from spellonce.batching import LexiconSampler, Rails, WindowConfig, window_cuts
+from spellonce.configuration import Recipe
 from spellonce.lexeme_lm import LexemeLM, LexemeLMConfig
 from spellonce.lexicon import EOS_ID, UNK_ID
 from spellonce.mixture import NgramConfig, count_all
 from spellonce.objective import ObjectiveConfig
 from spellonce.plan import Plan
-from spellonce.recipes import Recipe
 from spellonce.trainer import Trainer
 from spellonce.two_level import TwoLevel
 

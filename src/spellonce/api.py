@@ -75,9 +75,10 @@ def train(
     if not (named or dataset or resume):
         raise ConfigError("nothing to train on: name text files or a --dataset")
     seconds = _seconds(budget)
-    from spellonce import corpus, recipes, training
+    from spellonce import configuration, corpus, recipes, training
+    from spellonce.configuration import Recipe
     from spellonce.preparation import Length, means_of, means_of_run
-    from spellonce.recipes import Means, Recipe
+    from spellonce.recipes import Means
     from spellonce.runs import RunFolder
 
     run = RunFolder(Path(out))
@@ -85,8 +86,9 @@ def train(
 
     def made(means: Means) -> Recipe:
         if goes_on and recipe is None:
-            return recipes.override(recipes.from_json(run.read_config()["recipe"]), settings)
-        return recipes.override(recipes.get(recipe or "small", means), settings)
+            stored = configuration.from_json(run.read_config()["recipe"])
+            return configuration.override(stored, settings)
+        return configuration.override(recipes.get(recipe or "small", means), settings)
 
     made(Means())  # what is wrong is said at once
     data = None

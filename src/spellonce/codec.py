@@ -30,8 +30,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from spellonce import configuration, runtime
 from spellonce import lexicon as lexicons
-from spellonce import recipes, runtime
 from spellonce.adaptive import Learning
 from spellonce.coding import MAX_WORD, CodecError, TextCoder, read_varint, varint
 from spellonce.errors import ConfigError, DataError, SpellOnceError
@@ -202,7 +202,7 @@ def fingerprint(model: Model, stepper: Stepper) -> bytes:
     """Eight bytes that stand for all that the probabilities depend on."""
     digest = hashlib.sha256(lexicons.to_tsv(model.lexicon).encode("utf-8", "surrogatepass"))
     digest.update(network_fingerprint(model.network).encode())
-    recipe = recipes.to_json(model.recipe)
+    recipe = configuration.to_json(model.recipe)
     parts = {part: recipe[part] for part in SYSTEMS[model.recipe.system].parts}
     about = [asdict(model.format), model.recipe.system, parts, stepper.adaptation.to_json()]
     digest.update(json.dumps(about, sort_keys=True).encode())

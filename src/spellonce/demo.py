@@ -18,12 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from spellonce import corpus, recipes
+from spellonce.configuration import Recipe
 from spellonce.evaluation import unigram_bits
 from spellonce.lexicon import N_SPECIAL, Lexicon
 from spellonce.loading import load
 from spellonce.model import Model
 from spellonce.preparation import Length
-from spellonce.recipes import Recipe
 from spellonce.show import NOVEL_STYLE, TrainingDisplay, styled_sample
 from spellonce.spellers import UnigramSpeller
 from spellonce.training import train

@@ -41,6 +41,25 @@ class Piece:
     """As the model knows it."""
 
 
+@dataclass(frozen=True)
+class Sample:
+    """Generated text, and which of it was made up."""
+
+    prompt: str
+    """What it continues, without blanks at its end."""
+    pieces: list[Piece]
+
+    @property
+    def text(self) -> str:
+        """What follows the prompt, as it is."""
+        return "".join(piece.text for piece in self.pieces)
+
+    @property
+    def novel(self) -> list[str]:
+        """The invented words."""
+        return [piece.text.strip() for piece in self.pieces if piece.is_novel]
+
+
 class Voice(Protocol):
     """Somebody in the middle of a text, who may go on with it."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from spellonce import configuration, recipes, runtime
 from spellonce import lexicon as lexicons
-from spellonce import recipes, runtime
 from spellonce.errors import ConfigError, RunError
 from spellonce.lexicon import Lexicon
 from spellonce.mixture import Counted
@@ -43,7 +43,7 @@ def load(run: str | Path | None = None, *, device: str = "cpu") -> Model:
     folder = RunFolder(find_run(run))
     config = folder.read_config()
     folder.check_model()
-    recipe = recipes.from_json(config["recipe"])
+    recipe = configuration.from_json(config["recipe"])
     lexicon = lexicons.load(folder / "lexicon.tsv")
     # Counts first: to take them from the disk needs more memory for a moment than to have them.
     counted = _load_counts(folder, lexicon)

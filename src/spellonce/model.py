@@ -21,51 +21,31 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spellonce import runtime
+from spellonce import inspection, runtime
 from spellonce.adaptive import Adaptation, Learning, Reader
+from spellonce.configuration import Recipe
 from spellonce.errors import ConfigError, RunError
 from spellonce.evaluation import TokenScores, figures, recurrence
-from spellonce.generation import Generator, Piece
+from spellonce.generation import Generator, Piece, Sample
 from spellonce.lexicon import Lexicon
 from spellonce.network import Network, fingerprint
 from spellonce.preparation import source_of
-from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
 from spellonce.scoring import (
     merged,
     score_adaptively,
     score_reading,
     score_readings,
-    spelled_bits,
 )
 from spellonce.stepping import Stepper
 from spellonce.surprisal import WHOLE, Items, Rows, View
-from spellonce.text import EOS, Reading, TextFormat, join_tokens, read, split_lines
+from spellonce.text import Reading, TextFormat, read, split_lines
 from spellonce.two_level import TwoLevel
 from spellonce.unit_lm import UnitLM
 from spellonce.vectors import Vectors
 from spellonce.wugs import Constraints, Draws, draw_words
 
 STATIC, NOTHING = Learning(), Adaptation()
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Generated text, and which of it was made up."""
-
-    prompt: str
-    """What it continues, without blanks at its end."""
-    pieces: list[Piece]
-
-    @property
-    def text(self) -> str:
-        """What follows the prompt, as it is."""
-        return "".join(piece.text for piece in self.pieces)
-
-    @property
-    def novel(self) -> list[str]:
-        """The invented words."""
-        return [piece.text.strip() for piece in self.pieces if piece.is_novel]
 
 
 @dataclass(frozen=True)
@@ -147,16 +127,7 @@ class Model:
         The last of them, with no character, is the end of the word.
         """
         network, *_ = self._learner(STATIC)
-        found: dict[int, list[tuple[str, float]]] = {}
-        start = 0
-        for part in items.parts(text):
-            reading = read(split_lines(part.before + part.text), self.format)
-            n_before = len(part.before)
-            start -= int((reading.start < n_before).sum())
-            spelled = spelled_bits(network, self.lexicon, reading)
-            found |= {start + i: b for i, b in spelled.items() if reading.start[i] >= n_before}
-            start += len(reading)
-        return found
+        return inspection.spellings(items.parts(text), self.format, network, self.lexicon)
 
     def surprisal(
         self,
@@ -233,15 +204,9 @@ class Model:
         items: Items = WHOLE,
     ) -> list[tuple[float, int]]:
         """(entropy before it, in bits; its rank among all that might have come) of each token."""
-        found = []
-        for part in items.parts(text):
-            stepper = self.stepper(learning)
-            reading = read(split_lines(part.before + part.text), self.format)
-            for token, start in zip(reading.tokens, reading.start.tolist(), strict=True):
-                if start >= len(part.before):
-                    found.append(stepper.expectation(token))
-                stepper.take(token)
-        return found
+        return inspection.expectations(
+            items.parts(text), self.format, lambda: self.stepper(learning)
+        )
 
     def word_ends(
         self,
@@ -249,36 +214,10 @@ class Model:
         learning: Learning = STATIC,
         items: Items = WHOLE,
     ) -> NDArray[np.float64]:
-        """−log p that the word ends behind each token; zero where it goes on, and at line ends.
-
-        What may be joined to a word begins with the merge symbol: so this is for text that the
-        reversible tokenizer reads.
-        """
-        if self.format.tokenization != "reversible":
-            raise ConfigError("--word-ends own is for text that is not tokenised yet")
-
-        def joins(word: str) -> bool:
-            space, surface = join_tokens(["x", word], self.format)[1]
-            return not space and not surface.isspace()
-
-        lexemes = self.lexicon.types[: self.lexicon.n_lexemes]
-        is_joined = np.array([bool(word) and word != EOS and joins(word) for word in lexemes])
-        found = []
-        for part in items.parts(text):
-            stepper = self.stepper(learning)
-            reading = read(split_lines(part.before + part.text), self.format)
-            starts = [*reading.start.tolist()[1:], -1]
-            following = [*reading.surfaces[1:], EOS]
-            for i, token in enumerate(reading.tokens):
-                stepper.take(token)
-                if reading.start[i] < len(part.before):
-                    continue
-                goes_on = starts[i] == reading.end[i] and not following[i].isspace()
-                if goes_on or reading.surfaces[i].isspace():
-                    found.append(0.0)
-                else:
-                    found.append(-math.log1p(-min(stepper.goes_on(is_joined, joins), 1 - 1e-12)))
-        return np.array(found)
+        """−log p that the word ends behind each token; zero where it goes on, and at line ends."""
+        return inspection.word_ends(
+            items.parts(text), self.format, lambda: self.stepper(learning), self.lexicon
+        )
 
     def reader(self, learning: Learning) -> Reader:
         """What reads a text piece by piece, learns from it, and can be kept and restored."""

@@ -7,15 +7,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from spellonce import corpus, encoding, recipes, runtime
+from spellonce import configuration, corpus, encoding, recipes, runtime
 from spellonce import lexicon as lexicons
 from spellonce import units as unit_sets
+from spellonce.configuration import Recipe
 from spellonce.corpus import Dataset, Segment, Source
 from spellonce.errors import ConfigError, DataError, RunError
 from spellonce.files import write_atomically
 from spellonce.lexicon import Lexicon
 from spellonce.progress import Reporter
-from spellonce.recipes import Means, Recipe
+from spellonce.recipes import Means
 from spellonce.runs import FORMAT, RunFolder
 from spellonce.text import TextFormat
 from spellonce.units import Units
@@ -93,7 +94,7 @@ def prepare(
         n_ids = _to_units(run / "data" / "train.ids", units, lexicon)
     config = {
         "format": FORMAT,
-        "recipe": recipes.to_json(recipe),
+        "recipe": configuration.to_json(recipe),
         "seed": seed,
         "length": asdict(length),
         "device": device,
@@ -169,7 +170,7 @@ def check_agreement(
     length: Length | None,
 ) -> None:
     """Refuses to continue a run with anything else than it began with."""
-    stored = recipes.from_json(config["recipe"])
+    stored = configuration.from_json(config["recipe"])
     different = []
     if recipe is not None and recipe != stored:
         different.append(f"recipe or settings (it began as {stored.name})")

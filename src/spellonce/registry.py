@@ -12,44 +12,31 @@ No torch here.
 from __future__ import annotations
 
 import difflib
-import hashlib
-import http.client
 import json
 import os
 import re
 import shutil
-import socket
-import ssl
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 import filelock
 
-from spellonce import __version__, corpus
+from spellonce import corpus
+from spellonce.download import Archive, FetchError, Progress, download
 from spellonce.errors import ConfigError, DataError
 from spellonce.text import TextFormat
 
-TIMEOUT = 30.0
-"""Seconds that a server may be silent."""
-RETRY_WAITS = (1.0, 3.0)
-"""Seconds before an address is tried again after a fault that may pass."""
-MAX_DOWNLOAD = 1 << 30
-"""The largest archive, in bytes, that is taken from anyone …"""
 MAX_TEXT = 1 << 30
 """… and the largest text that is unpacked from it: no known set comes near either."""
 _CHUNK = 1 << 16
 _SOURCE = "source.json"
-
-Progress = Callable[[int, int | None], None]
-"""Told the bytes that have come, and of how many, if the server says so."""
 
 
 @dataclass(frozen=True)
@@ -257,25 +244,6 @@ def _found(name: str, folder: Path, sha256: str | None) -> Obtained:
 # --- fetching ----------------------------------------------------------------------------------
 
 
-class _FetchError(Exception):
-    """An address that did not give the archive."""
-
-    def __init__(self, message: str, *, may_pass: bool = False) -> None:
-        super().__init__(message)
-        self.may_pass = may_pass
-
-
-@dataclass(frozen=True)
-class _Archive:
-    """A download that was held against its checksum."""
-
-    path: Path
-    url: str
-    n_bytes: int
-    sha256: str
-    checked: str | None
-
-
 def _fetch(
     dataset: KnownDataset, urls: Sequence[str], home: Path, sha256: str | None, progress: Progress
 ) -> Obtained:
@@ -287,9 +255,10 @@ def _fetch(
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
             try:
-                archive = _download(dataset, url, partial / "archive.zip", sha256, progress)
+                wanted = sha256 or dataset.sha256
+                archive = download(url, partial / "archive.zip", wanted, dataset.crc32, progress)
                 _unpack(dataset, archive, partial)
-            except _FetchError as error:
+            except FetchError as error:
                 failures.setdefault(str(error), []).append(urllib.parse.urlsplit(url).netloc or url)
                 continue
             archive.path.unlink()
@@ -307,99 +276,15 @@ def _fetch(
     )
 
 
-def _download(
-    dataset: KnownDataset, url: str, path: Path, sha256: str | None, progress: Progress
-) -> _Archive:
-    for wait in (*RETRY_WAITS, None):
-        try:
-            return _download_once(dataset, url, path, sha256, progress)
-        except _FetchError as error:
-            if wait is None or not error.may_pass:
-                raise
-            time.sleep(wait)
-    raise AssertionError("the last try either returns or raises")
-
-
-def _download_once(
-    dataset: KnownDataset, url: str, path: Path, sha256: str | None, progress: Progress
-) -> _Archive:
-    digest, crc, n_bytes = hashlib.sha256(), 0, 0
-    with path.open("wb") as file:
-        for chunk, total in _network(url):
-            file.write(chunk)
-            digest.update(chunk)
-            crc = zlib.crc32(chunk, crc)
-            n_bytes += len(chunk)
-            progress(n_bytes, total)
-    if wanted := sha256 or dataset.sha256:
-        checked, came = "SHA-256", digest.hexdigest()
-    elif wanted := dataset.crc32:
-        checked, came = "CRC-32", f"{crc:08x}"
-    else:
-        return _Archive(path, url, n_bytes, digest.hexdigest(), None)
-    if came != wanted:
-        raise _FetchError(f"wrong checksum, {checked} is {came} and not {wanted}")
-    return _Archive(path, url, n_bytes, digest.hexdigest(), checked)
-
-
-def _network(url: str) -> Iterator[tuple[bytes, int | None]]:
-    """The bytes at an address, with how many there will be; every fault is a `_FetchError`.
-
-    A generator, so that errors of the disk, which are `OSError` too, stay apart from these.
-    """
-    request = urllib.request.Request(url, headers={"User-Agent": f"spellonce/{__version__}"})
-    n_bytes = 0
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
-            length = response.headers.get("Content-Length", "")
-            total = int(length) if length.isdecimal() else None
-            while True:
-                if max(n_bytes, total or 0) > MAX_DOWNLOAD:
-                    raise _FetchError(f"larger than {MAX_DOWNLOAD:,} bytes, which no data set is")
-                chunk = response.read(_CHUNK)
-                if not chunk:
-                    break
-                n_bytes += len(chunk)
-                yield chunk, total
-    except urllib.error.HTTPError as error:
-        error.close()
-        may_pass = error.code >= 500 or error.code in (408, 425, 429)
-        raise _FetchError(f"HTTP {error.code} {error.reason}", may_pass=may_pass) from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise _explained(error) from error
-    if total is not None and n_bytes < total:
-        message = f"the connection ended after {n_bytes:,} of {total:,} bytes"
-        raise _FetchError(message, may_pass=True)
-
-
-def _explained(error: Exception) -> _FetchError:
-    reason = error.reason if isinstance(error, urllib.error.URLError) else error
-    match reason:
-        case socket.gaierror():
-            return _FetchError("the host's name cannot be looked up")
-        case ConnectionRefusedError():
-            return _FetchError("the connection was refused")
-        case TimeoutError():
-            return _FetchError(f"no answer for {TIMEOUT:g} seconds", may_pass=True)
-        case ssl.SSLCertVerificationError():
-            return _FetchError(f"its certificate cannot be trusted ({reason.verify_message})")
-        case ConnectionError() | http.client.IncompleteRead() | http.client.BadStatusLine():
-            return _FetchError("the connection was broken off", may_pass=True)
-        case OSError():
-            return _FetchError(reason.strerror or str(reason))
-        case _:
-            return _FetchError(str(reason) or type(reason).__name__)
-
-
 # --- unpacking ---------------------------------------------------------------------------------
 
 
-def _unpack(dataset: KnownDataset, archive: _Archive, folder: Path) -> None:
+def _unpack(dataset: KnownDataset, archive: Archive, folder: Path) -> None:
     """Writes the texts of an archive, how they are to be read, and where they came from."""
     try:
         zipped = zipfile.ZipFile(archive.path)
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise _FetchError("what came is no zip archive") from error
+        raise FetchError("what came is no zip archive") from error
     with zipped:
         members = _members(dataset, zipped)
         for split, info in members.items():
@@ -438,13 +323,13 @@ def _members(dataset: KnownDataset, zipped: zipfile.ZipFile) -> dict[str, zipfil
     for info in infos:
         path = PurePosixPath(info.filename)
         if path.is_absolute() or ".." in path.parts or "\\" in info.filename:
-            raise _FetchError(f"the archive has a file {info.filename!r} that leads out of it")
+            raise FetchError(f"the archive has a file {info.filename!r} that leads out of it")
     found: dict[str, zipfile.ZipInfo] = {}
     for split, ends in dataset.members.items():
         for end in ends:
             matches = [i for i in infos if f"/{i.filename}".endswith(f"/{end}")]
             if len(matches) > 1:
-                raise _FetchError(f"the archive has {end} more than once")
+                raise FetchError(f"the archive has {end} more than once")
             if matches:
                 found[split] = matches[0]
                 break
@@ -454,7 +339,7 @@ def _members(dataset: KnownDataset, zipped: zipfile.ZipFile) -> dict[str, zipfil
                 i.filename for i in infos
             ]
             listed = ", ".join(has[:4]) + (" …" if len(has) > 4 else "")
-            raise _FetchError(
+            raise FetchError(
                 f"the archive has no {' or '.join(ends)}; it has {listed or 'nothing'}"
             )
     return found
@@ -468,7 +353,7 @@ def _inflated(zipped: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]
             while chunk := member.read(_CHUNK):
                 n_bytes += len(chunk)
                 if n_bytes > MAX_TEXT:
-                    raise _FetchError(f"{info.filename} is larger than {MAX_TEXT:,} bytes")
+                    raise FetchError(f"{info.filename} is larger than {MAX_TEXT:,} bytes")
                 yield chunk
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-        raise _FetchError(f"{info.filename} in the archive is damaged") from error
+        raise FetchError(f"{info.filename} in the archive is damaged") from error

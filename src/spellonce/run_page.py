@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from spellonce.markup import Html, curve, folded, points, table, tag
@@ -127,13 +128,14 @@ def page(report: RunReport) -> str:
         _surprising(report), _novel(report), _spelled(report), _near(report), _ranks(report),
         _settings(report), _again(report),
     ]  # fmt: skip
+    css = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
     title = tag("title", f"{report.name}: {report.recipe}, {_bpc(report.figures['bpc'])} bpc")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"{title}\n<style>{_CSS}{SHADES}</style>\n</head>\n<body>\n"
+        f"{title}\n<style>{css}{SHADES}</style>\n</head>\n<body>\n"
         + "".join(f"{section}\n" for section in sections if section)
         + "</body>\n</html>\n"
     )
@@ -406,85 +408,3 @@ def _again(report: RunReport) -> Html | None:
     if "--budget" in report.command:
         told += " A budget is a time: how many steps fit into it depends on the machine."
     return _section("To make it again", tag("pre", tag("code", report.command)), _note(told))
-
-
-_CSS = """
-:root { color-scheme: light dark; --ink: #222; --paper: #fff; --dim: #666; --line: #ddd;
-  --blue: #0072b2; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e8e8e8; --paper: #161616; --dim: #a0a0a0; --line: #3a3a3a; --blue: #56b4e9; }
-}
-* { box-sizing: border-box; }
-body { margin: 2.5rem auto; max-width: 46rem; padding: 0 1rem; color: var(--ink);
-  background: var(--paper); font: 1rem/1.55 system-ui, sans-serif; }
-h1 { font: 600 2rem/1.2 Georgia, serif; margin: 0; overflow-wrap: anywhere; }
-h2 { font: 600 1.25rem/1.3 Georgia, serif; margin: 3rem 0 .6rem; padding-top: .7rem;
-  border-top: 1px solid var(--line); }
-h3 { font-size: .9rem; margin: 1.2rem 0 .3rem; }
-p { margin: .4rem 0; }
-p.about { color: var(--dim); }
-p.note, .dim { font-size: .85rem; color: var(--dim); }
-p.signature { font-size: .8rem; color: var(--dim); overflow-wrap: anywhere; }
-code, pre { font: .9em/1.5 ui-monospace, monospace; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; padding: .8rem 1rem;
-  border: 1px solid var(--line); border-radius: .4rem; }
-div.figures { display: flex; flex-wrap: wrap; gap: 1rem 2.5rem; margin: 1.4rem 0; }
-div.figures strong { display: block; font: 600 2.6rem/1.1 Georgia, serif;
-  font-variant-numeric: tabular-nums; }
-div.figures span { font-size: .85rem; color: var(--dim); }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1.2rem; margin: 1rem 0;
-  font-size: .92rem; }
-dt { color: var(--dim); }
-dd { margin: 0; overflow-wrap: anywhere; }
-div.wide { overflow-x: auto; margin: .8rem 0; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th { font-weight: 400; color: var(--dim); text-align: left; white-space: nowrap; }
-th, td { padding: .22rem 1.1rem .22rem 0; vertical-align: top; }
-tbody tr { border-top: 1px solid var(--line); }
-td code { overflow-wrap: anywhere; }
-th.figure, td.figure { text-align: right; }
-td:first-child { min-width: 5rem; }
-.word { font: 1.02rem/1.5 Georgia, serif; unicode-bidi: isolate; }
-td ul { margin: 0; padding: 0; list-style: none; }
-td li { display: inline-block; margin-right: 1em; }
-span.share { display: flex; align-items: center; gap: .5rem; justify-content: flex-end; }
-span.bar { width: 5.5rem; height: .7em; background: var(--line); border-radius: .2em; }
-span.bar i { display: block; height: 100%; background: var(--blue); border-radius: .2em; }
-span.bar, span.bar i { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-div.text { font: 1.02rem/1.9 Georgia, serif; }
-div.surprises > div { margin: .9rem 0; }
-div.surprises p { margin: 0; }
-div.surprises p .word { font-weight: 600; }
-div.columns { display: flex; flex-wrap: wrap; gap: 0 3rem; }
-details { margin: .6rem 0; }
-summary { cursor: pointer; color: var(--blue); }
-figure { margin: 1rem 0 .4rem; }
-figcaption { display: flex; flex-wrap: wrap; gap: .2rem 1.4rem; font-size: .85rem; }
-figcaption span::before { content: ""; display: inline-block; width: 1.1em; height: 0;
-  margin-right: .4em; vertical-align: middle; border-top: 2px solid var(--blue); }
-figcaption span.valid::before { width: .6em; height: .6em; border: 0; border-radius: 50%;
-  background: rgb(var(--hue)); print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-figcaption span.rate::before { border-color: var(--dim); opacity: .5; }
-svg.curve { display: block; width: 100%; max-width: 42rem; height: auto; }
-svg text { font: 11px system-ui, sans-serif; fill: var(--dim); }
-svg .grid { stroke: var(--line); stroke-width: 1; }
-svg polyline { fill: none; stroke-linejoin: round; }
-svg .train { stroke: var(--blue); stroke-width: 1.8; }
-svg .rate { stroke: var(--dim); stroke-width: 1; opacity: .45; }
-svg .valid { fill: rgb(var(--hue)); }
-@media (max-width: 32rem) {
-  body { margin-top: 1.5rem; }
-  svg text { font-size: 14px; }
-  dl { grid-template-columns: 1fr; gap: 0; }
-  dd { margin-bottom: .4rem; }
-  span.bar { display: none; }
-  th, td { padding-right: .8rem; }
-}
-@media print {
-  body { margin: 0; max-width: none; font-size: 10pt; }
-  h2, h3 { break-after: avoid; }
-  tr, figure, div.surprises > div { break-inside: avoid; }
-  div.wide { overflow: visible; }
-  details::details-content { content-visibility: visible; display: block; }
-}
-"""

@@ -18,6 +18,7 @@ import numpy as np
 
 from spellonce import recipes
 from spellonce.adaptive import Learning
+from spellonce.configuration import Recipe
 from spellonce.errors import ConfigError, DataError, RunError
 from spellonce.evaluation import TokenScores, bins
 from spellonce.evaluations import evaluate_and_store, stored
@@ -25,7 +26,6 @@ from spellonce.files import write_atomically
 from spellonce.loading import find_run, load
 from spellonce.model import Model
 from spellonce.preparation import means_of_run
-from spellonce.recipes import Recipe
 from spellonce.run_page import Excerpt, Near, NovelWord, RunReport, Surprise, Words, page
 from spellonce.runs import RunFolder
 from spellonce.scoring import score_reading

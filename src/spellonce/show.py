@@ -21,10 +21,10 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from spellonce.configuration import Recipe
 from spellonce.errors import ConfigError, DataError
-from spellonce.model import Sample
+from spellonce.generation import Sample
 from spellonce.parallel import is_leader
-from spellonce.recipes import Recipe
 from spellonce.significance import LEVEL
 
 NOVEL_STYLE = "bold magenta"

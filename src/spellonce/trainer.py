@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spellonce.batching import LexiconSampler, Rails, Window, training_spellings
+from spellonce.configuration import Recipe
 from spellonce.cursor import Cursor, Tally, Told
 from spellonce.errors import ConfigError, RunError, SpellOnceError
 from spellonce.lexeme_lm import State
@@ -32,14 +33,9 @@ from spellonce.optim import (
 )
 from spellonce.parallel import Team
 from spellonce.plan import Plan
-from spellonce.recipes import Recipe
 from spellonce.speller import Speller
 from spellonce.two_level import TwoLevel
 
-_WORSE, _PATIENCE = 1.3, 5
-"""Training has diverged if its bpc is so many times what it began with, in so many reports …"""
-_SURE = 10
-"""… of at least so many steps each: of few, it is chance what they are about."""
 _SCALE_WINDOWS = 20
 """Windows over which gradients are measured."""
 
@@ -183,17 +179,6 @@ class Trainer:
             f"{self.recipe.training.learning_rate / 3:.2g}"
         ))  # fmt: skip
 
-    def _compare_with_first(self, bpc: float) -> None:
-        cursor = self.cursor
-        if cursor.first_bpc is None:
-            cursor.first_bpc = bpc
-        cursor.worse = cursor.worse + 1 if bpc > _WORSE * cursor.first_bpc else 0
-        if cursor.worse >= _PATIENCE:
-            raise self._diverged(
-                f"{bpc:.2f} bpc on the training text, where the first steps had "
-                f"{cursor.first_bpc:.2f}"
-            )
-
     def check_finite(self, bpc: float) -> None:
         """Refuses a model whose last step went wrong."""
         self._check_finite(bpc)
@@ -326,10 +311,10 @@ class Trainer:
             "clipped": tally.clipped / max(tally.steps, 1),
             "averaging": self.averages.active,
         }
-        is_sure = tally.steps >= _SURE
+        sign = cursor.divergence(bpc)
         cursor.tally = Tally()
-        if is_sure:
-            self._compare_with_first(bpc)
+        if sign is not None:
+            raise self._diverged(sign)
         return line
 
     def epochs_done(self) -> float:

@@ -20,8 +20,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from spellonce import encoding, evaluations, recipes, runtime
+from spellonce import configuration, encoding, evaluations, recipes, runtime
 from spellonce import lexicon as lexicons
+from spellonce.configuration import Recipe
 from spellonce.corpus import Dataset
 from spellonce.errors import ConfigError, DataError, InterruptedTrainingError, RunError
 from spellonce.evaluation import figures
@@ -41,7 +42,6 @@ from spellonce.preparation import (
     text_format,
 )
 from spellonce.progress import Reporter, Silent
-from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
 from spellonce.scoring import score_reading
 from spellonce.speed import Speed, measure_speed
@@ -159,7 +159,7 @@ class _Training:
         self.make_board = board
         self.device = runtime.prepare(config["device"], threads)
         runtime.keep_memory()
-        self.recipe = recipes.from_json(config["recipe"])
+        self.recipe = configuration.from_json(config["recipe"])
         self.seed = int(config["seed"])
         self.lexicon: Lexicon = lexicons.load(run / "lexicon.tsv")
         ids_path = run / "data" / "train.ids"

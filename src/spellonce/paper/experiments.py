@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from spellonce import corpus, recipes
+from spellonce import configuration, corpus, recipes
 from spellonce.adaptive import Learning
+from spellonce.configuration import Recipe
 from spellonce.errors import ConfigError
 from spellonce.evaluations import evaluation_of
 from spellonce.lexicon import N_SPECIAL
@@ -19,7 +20,7 @@ from spellonce.loading import load
 from spellonce.paper import ngram_ranks, published, reports
 from spellonce.paper.outcomes import Outcome, Report
 from spellonce.preparation import Length
-from spellonce.recipes import Means, Recipe
+from spellonce.recipes import Means
 from spellonce.runs import RunFolder
 from spellonce.systems import SYSTEMS
 from spellonce.tuning import tune_run
@@ -44,7 +45,7 @@ class Job:
         """What is trained."""
         is_sized = self.system != "cpu"
         name = self.system + ("-small" if size == "small" and is_sized else "")
-        return recipes.override(recipes.get(name, means), self.settings)
+        return configuration.override(recipes.get(name, means), self.settings)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from spellonce import __version__, corpus, plots, recipes
+from spellonce import __version__, configuration, corpus, plots
+from spellonce.configuration import Recipe
 from spellonce.errors import ConfigError, InterruptedTrainingError, RunError, SpellOnceError
 from spellonce.evaluations import evaluation_of
 from spellonce.paper.experiments import EXPERIMENTS, Experiment, Job, Wish
@@ -20,7 +21,6 @@ from spellonce.paper.markdown import plural
 from spellonce.paper.outcomes import Outcome, keep, kept
 from spellonce.preparation import Length, check_agreement, means_of, means_of_run
 from spellonce.progress import Reporter
-from spellonce.recipes import Recipe
 from spellonce.runs import RunFolder
 from spellonce.training import train
 
@@ -131,7 +131,7 @@ def reproduce(
 def _asked(job: Job, recipe: Recipe, length: Length | None, data: corpus.Dataset) -> dict[str, Any]:
     """All that an outcome follows from, but for the machine and how busy it was."""
     return {
-        "recipe": recipes.to_json(recipe),
+        "recipe": configuration.to_json(recipe),
         "seed": job.seed,
         "length": None if length is None else asdict(length),
         "text": asdict(recipe.data.apply(data.format)),
