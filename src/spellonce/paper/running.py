@@ -8,7 +8,7 @@ stands and the run is gone, it is not trained again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,66 +59,29 @@ def reproduce(
     plots.check(Path("figure.svg"))
     experiment = EXPERIMENTS[name](wish)
     length = plan(experiment, wish)
-    datasets = {job.dataset: corpus.find_dataset(job.dataset) for job in experiment.jobs}
-    lengths = {job.name: job.length or length for job in experiment.jobs}
-    made: dict[str, Recipe] = {}
-    asked: dict[str, dict[str, Any]] = {}
-    earlier: dict[str, Outcome] = {}
-    for job in experiment.jobs:
-        run = RunFolder(out / "runs" / job.name)
-        means = means_of(datasets[job.dataset], lengths[job.name], device or "cpu")
-        if run.started:
-            means = replace(means, bfloat16=means_of_run(run).bfloat16)
-        made[job.name] = job.recipe(wish.size, means)
-        if run.started:  # what stands there already must be of the same kind
-            check_agreement(
-                run, run.read_config(), datasets[job.dataset], made[job.name], job.seed, device,
-                threads, lengths[job.name],
-            )  # fmt: skip
-        asked[job.name] = _asked(job, made[job.name], lengths[job.name], datasets[job.dataset])
-        if run.started:
-            continue
-        if (found := kept(asked[job.name], _kept_at(out, experiment, job))) is not None:
-            earlier[job.name] = found
-    told(_division([lengths[job.name] for job in experiment.jobs if job.name not in earlier]))
+    on = _Machine(device, threads)
+    tasks = [_task(job, experiment, wish, length, out, on) for job in experiment.jobs]
+    told(_division([task.length for task in tasks if task.earlier is None]))
     each = length.budget if length else None
     outcomes: list[Outcome] = []
     failed: list[str] = []
-    for number, job in enumerate(experiment.jobs, 1):
-        folder = out / "runs" / job.name
-        if job.name in earlier:
-            outcomes.append(earlier[job.name])
-            told(f"{number} of {len(experiment.jobs)}: {job.name}, of which the figures were kept")
+    for number, task in enumerate(tasks, 1):
+        begin = f"{number} of {len(tasks)}: {task.job.name}"
+        if task.earlier is not None:
+            outcomes.append(task.earlier)
+            told(f"{begin}, of which the figures were kept")
             continue
         try:
-            result = train(
-                datasets[job.dataset], made[job.name], folder, seed=job.seed,
-                length=lengths[job.name], resume=True, device=device, threads=threads,
-                reporter=reporter,
-            )  # fmt: skip
+            outcomes.append(_made(task, experiment, on, reporter))
         except InterruptedTrainingError:
-            raise InterruptedTrainingError(
-                f"stopped while {job.name} was trained, and saved: "
-                "give the same command again to go on"
-            ) from None
+            raise
         except SpellOnceError as error:  # the others can be trained all the same
-            failed.append(job.name)
-            told(f"{number} of {len(experiment.jobs)}: {job.name} cannot be trained: {error}")
+            failed.append(task.job.name)
+            told(f"{begin} cannot be trained: {error}")
             continue
-        reporter.status(f"scoring the test split with {job.name}")
-        outcomes.append(_outcome(job, made[job.name], folder, result, device or "cpu"))
-        if experiment.look is not None:
-            reporter.status(f"looking into {job.name}")
-            outcomes[-1] = replace(outcomes[-1], seen=experiment.look(folder, device or "cpu"))
-        keep(outcomes[-1], asked[job.name], _kept_at(out, experiment, job))
-        told(
-            f"{number} of {len(experiment.jobs)}: {job.name}, "
-            + ", ".join(
-                f"{figures['bpc']:.3f} bpc on {figures['split']}"
-                for figures in (outcomes[-1].valid, outcomes[-1].test)
-                if figures
-            )
-        )
+        both = [figures for figures in (outcomes[-1].valid, outcomes[-1].test) if figures]
+        found = [f"{figures['bpc']:.3f} bpc on {figures['split']}" for figures in both]
+        told(f"{begin}, {', '.join(found)}")
         experiment.report(outcomes, each).write(out)
     if failed:
         raise RunError(
@@ -126,6 +89,73 @@ def reproduce(
             f"the report in {out} is about the others"
         )
     return experiment.report(outcomes, each).write(out)
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """Where is trained."""
+
+    device: str | None
+    threads: int | None
+
+    @property
+    def place(self) -> str:
+        return self.device or "cpu"
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A training of an experiment, with all that it needs."""
+
+    job: Job
+    dataset: corpus.Dataset
+    recipe: Recipe
+    length: Length | None
+    folder: Path
+    asked: dict[str, Any]
+    """All that its outcome follows from."""
+    kept_at: Path
+    earlier: Outcome | None
+    """What came of it before, where its run is gone."""
+
+
+def _task(
+    job: Job, experiment: Experiment, wish: Wish, length: Length | None, out: Path, on: _Machine
+) -> _Task:
+    dataset, length = corpus.find_dataset(job.dataset), job.length or length
+    run = RunFolder(out / "runs" / job.name)
+    means = means_of(dataset, length, on.place)
+    if run.started:
+        means = replace(means, bfloat16=means_of_run(run).bfloat16)
+    recipe = job.recipe(wish.size, means)
+    if run.started:  # what stands there already must be of the same kind
+        check_agreement(
+            run, run.read_config(), dataset, recipe, job.seed, on.device, on.threads, length
+        )
+    asked, kept_at = _asked(job, recipe, length, dataset), _kept_at(out, experiment, job)
+    earlier = None if run.started else kept(asked, kept_at)
+    return _Task(job, dataset, recipe, length, run.path, asked, kept_at, earlier)
+
+
+def _made(task: _Task, experiment: Experiment, on: _Machine, reporter: Reporter) -> Outcome:
+    """Trains, scores, looks into what came of it, and keeps that."""
+    job = task.job
+    try:
+        result = train(
+            task.dataset, task.recipe, task.folder, seed=job.seed, length=task.length, resume=True,
+            device=on.device, threads=on.threads, reporter=reporter,
+        )  # fmt: skip
+    except InterruptedTrainingError:
+        raise InterruptedTrainingError(
+            f"stopped while {job.name} was trained, and saved: give the same command again to go on"
+        ) from None
+    reporter.status(f"scoring the test split with {job.name}")
+    outcome = _outcome(job, task.recipe, task.folder, result, on.place)
+    if experiment.look is not None:
+        reporter.status(f"looking into {job.name}")
+        outcome = replace(outcome, seen=experiment.look(task.folder, on.place))
+    keep(outcome, task.asked, task.kept_at)
+    return outcome
 
 
 def _asked(job: Job, recipe: Recipe, length: Length | None, data: corpus.Dataset) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -133,7 +133,10 @@ def create_app(load: Loading, limits: Limits = LIMITS, hosts: tuple[str, ...] = 
         return JSONResponse({"detail": f"{where}: {first['msg']}" if where else first["msg"]}, 422)
 
     _add_pages(app)
-    _add_model(app, load, turns)
+    answer = _answering(turns)
+    _add_about(app, load)
+    _add_reading_and_writing(app, turns, answer)
+    _add_words(app, answer)
     _add_results(app)
     return app
 
@@ -175,19 +178,33 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, allow_nan=False).encode()
 
 
-def _add_model(app: FastAPI, load: Loading, turns: Turns) -> None:
-    async def answer(
-        request: Request, work: Callable[[Views, Callable[[], bool]], Any]
-    ) -> Response:
+Work = Callable[["Views", Callable[[], bool]], Any]
+"""What a request is about; it can ask whether more is wanted."""
+Answer = Callable[[Request, Work], Awaitable[Response]]
+
+
+def _answering(turns: Turns) -> Answer:
+    async def answer(request: Request, work: Work) -> Response:
         """What work gives, as JSON, which is made in the thread too."""
         body = await turns.run(request, lambda views, wanted: _json(work(views, wanted)))
         return Response(body, media_type="application/json")
 
+    return answer
+
+
+def _add_about(app: FastAPI, load: Loading) -> None:
     @app.get("/api/v1/model")
     async def about() -> dict[str, Any]:
         """What the model is."""
         return await in_thread((await load.views()).about)
 
+    @app.get("/api/v1/training")
+    async def training() -> dict[str, Any]:
+        """The training curve of the run."""
+        return {"rows": await in_thread((await load.views()).training)}
+
+
+def _add_reading_and_writing(app: FastAPI, turns: Turns, answer: Answer) -> None:
     @app.post("/api/v1/score", responses=_POST)
     async def score(asked: ScoreRequest, request: Request) -> Response:
         """Bits of every token of a text; with a cache, beside those without."""
@@ -245,6 +262,8 @@ def _add_model(app: FastAPI, load: Loading, turns: Turns) -> None:
             lambda views, _: views.alternatives(asked.prompt, asked.tokens, cache=asked.cache),
         )
 
+
+def _add_words(app: FastAPI, answer: Answer) -> None:
     @app.post("/api/v1/spell", responses=_POST)
     async def spell(asked: SpellRequest, request: Request) -> Response:
         """Words that look like others, or that fit a place."""
@@ -276,11 +295,6 @@ def _add_model(app: FastAPI, load: Loading, turns: Turns) -> None:
     async def lexicon_map(request: Request) -> Response:
         """Frequent lexemes in two dimensions."""
         return await answer(request, lambda views, _: views.map)
-
-    @app.get("/api/v1/training")
-    async def training() -> dict[str, Any]:
-        """The training curve of the run."""
-        return {"rows": await in_thread((await load.views()).training)}
 
 
 def _add_results(app: FastAPI) -> None:
