@@ -12,6 +12,7 @@ from spellonce import lexicon as lexicons
 from spellonce import units as unit_sets
 from spellonce.configuration import Recipe
 from spellonce.corpus import Dataset, Segment, Source
+from spellonce.encoding import Encoded
 from spellonce.errors import ConfigError, DataError, RunError
 from spellonce.files import write_atomically
 from spellonce.lexicon import Lexicon
@@ -104,28 +105,38 @@ def prepare(
         "text": {
             "tokenization": fmt.tokenization, "articles": fmt.articles, "unk": fmt.unk,
         },
-        "data": {
-            "name": dataset.name,
-            "splits": {
-                name: {
-                    "segments": [[str(s.path.resolve()), s.start, s.stop] for s in source.segments],
-                    "sha256": encoded.sha256 if name == "train" else source.sha256(),
-                }
-                for name, source in dataset.splits.items()
-            },
-            "train_tokens": encoded.n_tokens,
-            "train_ids": n_ids,
-            "units": None if units is None else len(units),
-            "train_chars": encoded.n_chars,
-            "train_bytes": encoded.n_bytes,
-            "train_types": len(lexicon.types),
-            "lexemes": lexicon.n_lexemes,
-            "alphabet": len(lexicon.alphabet.chars),
-            "other_chars": encoded.n_other,
-            "missed": encoded.missed,
-        },
+        "data": _about(dataset, encoded)
+        | {"train_ids": n_ids, "units": None if units is None else len(units)},
     }  # fmt: skip
     run.write_json("config.json", config)
+    _warn(encoded, recipe, reporter)
+    return config
+
+
+def _about(dataset: Dataset, encoded: Encoded) -> dict[str, Any]:
+    """Where the text is, and what there is in it."""
+    return {
+        "name": dataset.name,
+        "splits": {
+            name: {
+                "segments": [[str(s.path.resolve()), s.start, s.stop] for s in source.segments],
+                "sha256": encoded.sha256 if name == "train" else source.sha256(),
+            }
+            for name, source in dataset.splits.items()
+        },
+        "train_tokens": encoded.n_tokens,
+        "train_chars": encoded.n_chars,
+        "train_bytes": encoded.n_bytes,
+        "train_types": len(encoded.lexicon.types),
+        "lexemes": encoded.lexicon.n_lexemes,
+        "alphabet": len(encoded.lexicon.alphabet.chars),
+        "other_chars": encoded.n_other,
+        "missed": encoded.missed,
+    }
+
+
+def _warn(encoded: Encoded, recipe: Recipe, reporter: Reporter) -> None:
+    """Says what of the text is lost."""
     if encoded.n_other > 0.01 * encoded.n_spelled and recipe.data.min_char_count > 1:
         reporter.warn(
             f"{encoded.n_other / encoded.n_spelled:.0%} of the characters are rare "
@@ -137,7 +148,6 @@ def prepare(
             f"more than {encoding.MOST_TYPES:,} different words: of those seen at most "
             f"{encoded.missed:,} times some have lost their spelling, as `<unk>` has"
         )
-    return config
 
 
 def _to_units(path: Path, units: Units, lexicon: Lexicon) -> int:

@@ -194,6 +194,16 @@ class LayoutCode:
         self._total[place] += 1
         return -math.log(p)
 
+    def around(self, token: str, before: int | None, after: int, *, is_last: bool) -> float:
+        """Nats of the spaces around a token: before it, if it is the first of its line, and after
+        it, if it is a word, of which `is_last` ends its line."""
+        nats = 0.0
+        if before is not None:
+            nats += self.nats("blank" if token == EOS else "before", before)
+        if token != EOS:
+            nats += self.nats("after", after) if is_last else self.nats("between", after - 1)
+        return nats
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -258,19 +268,14 @@ def read(lines: Iterable[str], fmt: TextFormat) -> Reading:
             spans.append((EOS, len(line), len(raw)))
         owned_from = 0
         for i, (token, start, end) in enumerate(spans):
-            is_word = token != EOS
             following = spans[i + 1][1] if i + 1 < len(spans) else len(raw)
             cost = 0.0
             if fmt.tokenization == "spaces":
-                if i == 0:
-                    cost += layout.nats("before" if is_word else "blank", start)
-                if is_word:
-                    last = i + 1 == len(spans) or spans[i + 1][0] == EOS
-                    cost += layout.nats(
-                        *(("after", following - end) if last else ("between", following - end - 1))
-                    )
+                is_last = i + 1 == len(spans) or spans[i + 1][0] == EOS
+                gap = start if i == 0 else None
+                cost = layout.around(token, gap, following - end, is_last=is_last)
             rows.append((
-                token, line[start:end] if is_word else EOS,
+                token, line[start:end] if token != EOS else EOS,
                 offset + start, offset + end, following - owned_from, number, cost,
             ))  # fmt: skip
             owned_from = following

@@ -74,7 +74,17 @@ def samples(
     ]
     for title, text in zip(titles, texts, strict=True):
         parts += [f"### {title}", quoted(text["pieces"])]
-    tables: dict[str, Sequence[Row]] = {
+    figures = {}
+    if texts:
+        pages = [(title, text["pieces"]) for title, text in zip(titles, texts, strict=True)]
+        figures["samples"] = partial(samples_figure, pages)
+    return Report("samples", join(parts) + "\n", _samples_tables(draws, texts), figures)
+
+
+def _samples_tables(
+    draws: Sequence[tuple[str, Sequence[str]]], texts: Sequence[Mapping[str, Any]]
+) -> dict[str, Sequence[Row]]:
+    return {
         "samples-words": [
             {"word": word, "draw": i, "drawn": drawn}
             for word, all_drawn in draws
@@ -89,11 +99,6 @@ def samples(
             for text in texts
         ],
     }  # fmt: skip
-    figures = {}
-    if texts:
-        pages = [(title, text["pieces"]) for title, text in zip(titles, texts, strict=True)]
-        figures["samples"] = partial(samples_figure, pages)
-    return Report("samples", join(parts) + "\n", tables, figures)
 
 
 def _heat(temperature: float) -> str:
