@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from spellonce import codec, coding, lexicon, model, tokenizer
+from spellonce import codec, coding, lexicon, loading, tokenizer
 from spellonce.adaptive import Learning
 from spellonce.errors import SpellOnceError
 
@@ -68,7 +68,7 @@ def of_run(run: Path) -> Target:
         try:
             (run / name).write_bytes(changed)
             _sign(run, own, name)
-            loaded = model.load(run)
+            loaded = loading.load(run)
             loaded.score("The cat sat.\n")
             loaded.score("The wug sat.\n", learning=Learning(cache=True, dynamic=True))
         except SpellOnceError:
@@ -89,7 +89,7 @@ def _sign(run: Path, own: dict[str, bytes], changed: str) -> None:
 
 def of_container(run: Path) -> Target:
     """A container with the right beginning and the right checksums, and any blocks in it."""
-    loaded = model.load(run)
+    loaded = loading.load(run)
     begin = io.BytesIO()
     codec.compress(loaded, io.BytesIO(b""), begin)
     head = begin.getvalue()[: -(1 + 1 + 8 + 4)]  # without its end

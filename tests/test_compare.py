@@ -15,8 +15,8 @@ import filelock
 import pytest
 import scipy.stats
 
-from spellonce import evaluations, plots, show
-from spellonce import model as models
+from spellonce import evaluations, loading, plots, show
+from spellonce.model import Model
 from spellonce.runs import RunFolder
 from spellonce.text import EOS, TextFormat, line_tokens
 
@@ -257,7 +257,7 @@ def no_scoring(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("loads a model")
 
-    monkeypatch.setattr(models, "load", refuse)
+    monkeypatch.setattr(loading, "load", refuse)
 
 
 def test_nothing_is_scored_twice(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,15 +387,15 @@ def test_training_waits_while_somebody_stores(runs: Path) -> None:
 
 
 def test_a_run_that_changes_while_it_is_scored(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluate = models.Model.evaluate_split
+    evaluate = Model.evaluate_split
 
-    def replaced(self: models.Model, split: str) -> dict[str, Any]:
+    def replaced(self: Model, split: str) -> dict[str, Any]:
         result = evaluate(self, split)
         for name in ("model.safetensors", "checksums.json", "config.json"):
             shutil.copy(f"b/{name}", f"a/{name}")
         return result
 
-    monkeypatch.setattr(models.Model, "evaluate_split", replaced)
+    monkeypatch.setattr(Model, "evaluate_split", replaced)
     assert evaluations.evaluation_of(Path("a"), "test")["bits"] > 0
     assert RunFolder(Path("a")).read_evaluation("test") is None
 
