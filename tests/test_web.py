@@ -323,7 +323,8 @@ def test_a_log_that_is_being_written_is_read(tuned_run: Path, tmp_path: Path) ->
     shutil.copytree(tuned_run, run)
     with (run / "log.jsonl").open("a") as file:
         file.write('{"step": 9')
-    assert Views(spellonce.load(run)).training()
+        file.write('\n{"step": "x"}\n{"step": 10, "train_bpc": "y"}\n')
+    assert Views(spellonce.load(run)).training()[-1]["train_bpc"] is None
 
 
 def test_a_real_server_drops_what_nobody_waits_for(tuned_run: Path) -> None:

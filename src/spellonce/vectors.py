@@ -230,6 +230,10 @@ class Vectors:
         rows = self._table[torch.from_numpy(ids).to(self._table.device)]
         return Letters(words, rows, self._lexicon.counts[ids])
 
+    def learn_letters(self) -> None:
+        """Learns what letters say of embeddings, which takes seconds, before it is asked for."""
+        _ = self._letters
+
     @cached_property
     def _letters_factor(self) -> Tensor:
         assert self._letters is not None

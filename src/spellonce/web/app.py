@@ -19,6 +19,7 @@ from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from spellonce import __version__
+from spellonce.web import answers
 from spellonce.web.serving import (
     LIMITS,
     Guard,
@@ -193,19 +194,19 @@ def _answering(turns: Turns) -> Answer:
 
 
 def _add_about(app: FastAPI, load: Loading) -> None:
-    @app.get("/api/v1/model")
+    @app.get("/api/v1/model", response_model=answers.About)
     async def about() -> dict[str, Any]:
         """What the model is."""
         return await in_thread((await load.views()).about)
 
-    @app.get("/api/v1/training")
+    @app.get("/api/v1/training", response_model=answers.Training)
     async def training() -> dict[str, Any]:
         """The training curve of the run."""
         return {"rows": await in_thread((await load.views()).training)}
 
 
 def _add_reading_and_writing(app: FastAPI, turns: Turns, answer: Answer) -> None:
-    @app.post("/api/v1/score", responses=_POST)
+    @app.post("/api/v1/score", responses=_POST | {200: {"model": answers.Scores}})
     async def score(asked: ScoreRequest, request: Request) -> Response:
         """Bits of every token of a text; with a cache, beside those without."""
         return await answer(request, lambda views, _: views.score(asked.text, cache=asked.cache))
@@ -254,7 +255,7 @@ def _add_reading_and_writing(app: FastAPI, turns: Turns, answer: Answer) -> None
 
         return Released(stream(), ended, "application/x-ndjson")
 
-    @app.post("/api/v1/alternatives", responses=_POST)
+    @app.post("/api/v1/alternatives", responses=_POST | {200: {"model": answers.Alternatives}})
     async def alternatives(asked: AlternativesRequest, request: Request) -> Response:
         """What else might have come at a place in a text that was written."""
         return await answer(
@@ -264,7 +265,7 @@ def _add_reading_and_writing(app: FastAPI, turns: Turns, answer: Answer) -> None
 
 
 def _add_words(app: FastAPI, answer: Answer) -> None:
-    @app.post("/api/v1/spell", responses=_POST)
+    @app.post("/api/v1/spell", responses=_POST | {200: {"model": answers.Wugs}})
     async def spell(asked: SpellRequest, request: Request) -> Response:
         """Words that look like others, or that fit a place."""
 
@@ -282,7 +283,7 @@ def _add_words(app: FastAPI, answer: Answer) -> None:
 
         return await answer(request, work)
 
-    @app.get("/api/v1/neighbours", responses=_GET)
+    @app.get("/api/v1/neighbours", responses=_GET | {200: {"model": answers.Neighbours}})
     async def neighbours(
         request: Request,
         word: Annotated[str, Query(min_length=1, max_length=100)],
@@ -291,14 +292,14 @@ def _add_words(app: FastAPI, answer: Answer) -> None:
         """Lexemes that are used like a word, known or not, and where it is on the map."""
         return await answer(request, lambda views, _: views.neighbours(word, n))
 
-    @app.get("/api/v1/map", responses=_GET)
+    @app.get("/api/v1/map", responses=_GET | {200: {"model": answers.Map}})
     async def lexicon_map(request: Request) -> Response:
         """Frequent lexemes in two dimensions."""
         return await answer(request, lambda views, _: views.map)
 
 
 def _add_results(app: FastAPI) -> None:
-    @app.get("/api/v1/results")
+    @app.get("/api/v1/results", response_model=answers.Results)
     async def results() -> dict[str, Any]:
         """Pictures and tables of what was measured, by name."""
         return {
@@ -317,7 +318,7 @@ def _add_results(app: FastAPI) -> None:
         policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
         return FileResponse(_result(name, "svg"), media_type="image/svg+xml", headers=policy)
 
-    @app.get("/api/v1/results/tables/{name}", responses=_NOT_FOUND)
+    @app.get("/api/v1/results/tables/{name}", responses=_NOT_FOUND, response_model=answers.Table)
     async def table(name: str) -> dict[str, Any]:
         """One of the tables."""
         with _result(name, "csv").open(encoding="utf-8", newline="") as file:

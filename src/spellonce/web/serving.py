@@ -266,9 +266,12 @@ class Loading:
 
     def _load(self, load: Callable[[], Views]) -> None:
         try:
-            self._future.set_result(load())
+            views = load()
         except BaseException as error:
             self._future.set_exception(error)
+            return
+        self._future.set_result(views)
+        views.warm_up()
 
     async def views(self) -> Views:
         """When it is there."""

@@ -224,4 +224,12 @@ class Views:
         if folder is None:
             return []
         keys = ("step", "epoch", "train_bpc", "train_bpc_lm", "train_bpc_spell", "valid_bpc")
-        return [{key: row.get(key) for key in keys} for row in folder.read_log() if "step" in row]
+        lines = [line for line in folder.read_log() if isinstance(line.get("step"), int)]
+        return [
+            {key: x if isinstance(x := line.get(key), int | float) else None for key in keys}
+            for line in lines
+        ]
+
+    def warm_up(self) -> None:
+        """Does what takes seconds when it is first asked for."""
+        self.vectors.learn_letters()
