@@ -154,7 +154,7 @@ def test_what_follows_a_gap_has_a_say() -> None:
         if word in vectors:  # a lexeme is read as it is
             lm, _ = network.score_tokens(model.lexicon, ["bb", word, "ab", "a"])
             assert found == pytest.approx(float(lm[2:].sum()), rel=1e-4), word
-    assert len(ids) == 2 and len(set(np.round(nats, 4))) > 4, "unseen words differ too"
+    assert len(ids) == 2 and len(set(np.round(nats, 4))) > 3, "words make a difference"
     assert (vectors.following_nats("bb ___ ab", words) < nats).all(), "less follows"
     drawn = Counter(
         model.spell(context="bb ___ ab a", n=1, seed=seed, max_length=3)[0] for seed in range(60)

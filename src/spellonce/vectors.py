@@ -44,7 +44,7 @@ Format = Literal["word2vec", "word2vec-binary"]
 When = Literal["before", "after"]
 _STRIP = 1000
 """Tokens that are read at a time."""
-_FEW = 1000
+_FEW = 50
 """Of fewer lexemes, nothing is learned about letters."""
 _SHRINK = 0.1
 """Of the covariance of embeddings, towards a multiple of the identity."""
@@ -311,20 +311,10 @@ class Vectors:
         return found
 
     def _guessed(self, words: Sequence[str]) -> Tensor:
-        """What letters alone say of words; with few lexemes, roughly what `infer` finds.  (N, D)"""
+        """What letters alone say of words; with few lexemes, nothing: the mean of all.  (N, D)"""
         if self._letters is not None:
             return self._letters(words)
-        mean, factor = self._any_word
-        spelled = self._spellings(words)
-        z = torch.zeros(len(words), len(mean), device=mean.device, requires_grad=True)
-        search = torch.optim.Adam([z], lr=0.1)
-        with torch.enable_grad():
-            for _ in range(30):
-                search.zero_grad()
-                nats = self._speller.nats(mean + z @ factor.T, spelled).sum()
-                (nats + 0.5 * z.square().sum()).backward()  # type: ignore[no-untyped-call]
-                search.step()
-        return (mean + z @ factor.T).detach()
+        return self._any_word[0].expand(len(words), -1)
 
     # --- files ----------------------------------------------------------------------------------
 
