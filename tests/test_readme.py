@@ -30,10 +30,7 @@ def commands(block: str) -> list[list[str]]:
 
 def test_the_quick_start_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    text = make_text(200).replace("the", "walked")
-    for name in ("my-text.txt", "a.txt"):
-        Path(name).write_text(text, encoding="utf-8")
-    call("train", "my-text.txt", "--steps", 20, "--out", "other-run", *tiny("rails=3")).ok()
+    Path("my-text.txt").write_text(make_text(200), encoding="utf-8")
     typed = commands(QUICK_START)
     assert len(typed) >= 9
     for command in typed:
@@ -47,7 +44,9 @@ def test_the_quick_start_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             arguments[at : at + 2] = ["--steps", "20", *tiny()]
         if arguments[0] == "tune":
             arguments += ["--tokens", "100"]
-        assert call(*arguments, stdin=stdin).ok() or arguments[0] in ("compress",), command
+        result = call(*arguments, stdin=stdin)
+        assert result.code == 0 and result.out, (command, result)
+        assert result.err.count("\n") <= 1, "a remark at most"
 
 
 @pytest.mark.parametrize("command", [c for b in BLOCKS for c in commands(b)], ids=shlex.join)
