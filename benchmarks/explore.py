@@ -1,11 +1,11 @@
 """Variants of a recipe at the same number of steps: bits per character, and what a step costs.
 
-    python benchmarks/explore.py --dataset wikitext-2 [--recipe cpu] [--steps 350] [--together 0,1] \\
-        "" average_from=0.8 "reach=0" "lm.n_layers=3 lm.n_hidden=352"
+    python benchmarks/explore.py --dataset wikitext-2 [--recipe cpu] [--steps 350]
+        [--together 0,1] "" seed=1 average_from=0.8 "lm.n_layers=3 lm.n_hidden=352"
 
-Each variant is a list of `--set` settings in quotes; "" is the recipe as it is. Two are trained at a
-time, one thread each. `--together`: also the mean of the probabilities of some of them (an
-ensemble), by their places in the list. One line of JSON for each.
+Each variant is a list of `--set` settings, and perhaps a seed, in quotes; "" is the recipe as it
+is. Two are trained at a time, one thread each. `--together`: also the mean of the probabilities of
+some of them (an ensemble), by their places in the list. One line of JSON for each.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ from spellonce.loading import load
 
 
 def train(settings: str, run: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    options = [part for setting in settings.split() for part in ("--set", setting)]
+    options = [
+        part
+        for setting in settings.split()
+        for part in (["--" + setting] if setting.startswith("seed=") else ["--set", setting])
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "spellonce", "train", "--dataset", arguments.dataset, "--recipe",
          arguments.recipe, "--steps", str(arguments.steps), "--threads", "1", "--out", str(run),
