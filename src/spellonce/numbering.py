@@ -70,6 +70,10 @@ class Numbers(defaultdict[str, int]):
         """The numbers of words."""
         return np.fromiter(map(self.__getitem__, words), np.int32, len(words))
 
+    def after(self, n: int) -> list[str]:
+        """The words that came after the first n."""
+        return list(islice(reversed(self), len(self) - n))[::-1]  # without passing by all others
+
 
 class Numbering:
     """Numbers the tokens of a text that comes in blocks of lines, as UTF-8.
@@ -107,7 +111,7 @@ class Numbering:
             self._begin(era)
         # Bit by bit: what is new in one is known in the next.
         parts = [self._read(part) for part in _lines_of(block, _PART)]
-        new = list(islice(self._types, self._told, None))
+        new = self._types.after(self._told)
         self._told += len(new)
         return new, np.concatenate([np.zeros(0, dtype=np.int32), *parts])
 
@@ -119,7 +123,7 @@ class Numbering:
             places, breaks = self._lines(block.decode("utf-8"))
         else:
             places, breaks = self._words(block, data)
-        self._take_up(list(islice(self._chunks, len(self._spans), None)))
+        self._take_up(self._chunks.after(len(self._spans)))
         starts, lengths = self._spans[places].T
         lengths = lengths + breaks
         shift = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
