@@ -192,7 +192,7 @@ def test_explore(page: Page, pictures: Path) -> None:
     expect(page.locator("#near-title")).to_contain_text("no known word")
     near.first.get_by_role("button").click()
     expect(page.locator("#near-title")).to_contain_text("Used like")
-    expect(page.locator("#curve svg path")).to_have_count(1)
+    expect(page.locator("#curve svg path")).to_have_count(2)  # training, and validation
     page.screenshot(path=pictures / "explore.png", full_page=True)
 
 
