@@ -89,7 +89,8 @@ class Vectors:
         self._unspelled = unspelled
         self._table = network.lm.table.embeddings().detach()  # (V, D)
         rows = self._table[N_SPECIAL:]
-        self._unit = functional.normalize(rows, dim=1)
+        self._mean = rows.mean(0) if len(rows) else rows.new_zeros(rows.shape[1])
+        self._unit = functional.normalize(rows - self._mean, dim=1)
 
     @property
     def words(self) -> Sequence[str]:
@@ -112,10 +113,13 @@ class Vectors:
     def neighbours(
         self, vector: Vector, n: int = 10, *, but: Sequence[str] = ()
     ) -> list[Neighbour]:
-        """The lexemes with the largest cosine, but for some words."""
+        """The lexemes with the largest cosine, but for some words.
+
+        Cosines are taken from the mean of the lexicon: what all embeddings share says nothing.
+        """
         if n < 1:
             raise ConfigError(f"-n must be at least 1, got {n}")
-        unit = functional.normalize(torch.from_numpy(vector).to(self._unit), dim=0)
+        unit = functional.normalize(torch.from_numpy(vector).to(self._unit) - self._mean, dim=0)
         cosines = (self._unit @ unit).cpu().numpy()
         left_out = {self._lexicon.lexeme_id(word) - N_SPECIAL for word in but if word in self}
         order = np.argsort(-cosines, kind="stable")[: n + len(left_out)].tolist()
