@@ -235,6 +235,8 @@ class Model:
                 f"{self.recipe.name} cannot do this: it is for two-level models, such as full"
             )
         adaptation = learning.of(self.tuned() if learning.cache or learning.dynamic else NOTHING)
+        if learning.renormalise:
+            runtime.keep_memory()  # the same large blocks again and again
         scale = None
         if learning.dynamic and self.folder is not None:
             scale = self.folder.read_gradients()
