@@ -21,7 +21,7 @@ from spellonce.loading import BOX, load
 from spellonce.runs import RunFolder
 from spellonce.tuning import tune_run
 
-SETTINGS = ["vocab_size=25000", "n_embed=256", "lm.n_hidden=640", "ngrams.order=2"]
+SETTINGS = ["vocab_size=28000", "n_embed=256", "lm.n_hidden=640", "ngrams.order=2"]
 LIMIT = 16e6
 CARD = """# The model in the box
 
@@ -30,7 +30,7 @@ A small English model for natural text. Every command of spellonce uses it when 
 | | |
 |---|---|
 | trained on | {tokens:,} tokens of `{data}`: WikiText-2, its tokenisation undone by `scripts/natural_wikitext.py` |
-| recipe | `{recipe}` with {settings}; {minutes:.0f} minutes on two CPU cores |
+| recipe | `{recipe}` with {settings}; {minutes:.0f} minutes, CPU threads: {threads} |
 | lexemes | {lexemes:,} |
 | bits per character | {valid:.3f} on valid, {test:.3f} on test; with `--cache` {valid_cache:.3f} and {test_cache:.3f} |
 | weights | a byte each, with a scale for every row, which costs {loss:+.5f} bits per character on valid |
@@ -70,7 +70,6 @@ def main() -> int:
     if BOX.exists():
         shutil.rmtree(BOX)
     hub.pack(folder, BOX, small=True, dynamic=False)
-    (BOX / "log.jsonl").unlink(missing_ok=True)
     write_card(run, arguments.recipe)
     size = sum(path.stat().st_size for path in BOX.rglob("*") if path.is_file())
     print(f"{BOX}: {size / 1e6:.1f} MB")
@@ -90,7 +89,8 @@ def write_card(run: Path, recipe: str) -> None:
         CARD.format(
             tokens=full.config["data"]["train_tokens"], data=full.config["data"]["name"],
             recipe=recipe, settings=", ".join(f"`{setting}`" for setting in SETTINGS),
-            minutes=result["seconds_in_all"] / 60, lexemes=full.lexicon.n_lexemes - 2,
+            minutes=result["seconds_in_all"] / 60,
+            threads=full.config["threads"], lexemes=full.lexicon.n_lexemes - 2,
             valid=static["valid"], test=static["test"],
             valid_cache=cached["valid"]["bpc"], test_cache=cached["test"]["bpc"],
             loss=static["valid"] - whole["valid"]["bpc"],

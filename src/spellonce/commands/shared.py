@@ -31,7 +31,12 @@ app = typer.Typer(
 
 ModelOption = Annotated[
     str | None,
-    typer.Option("-m", "--model", metavar="RUN", help="A folder that `train` wrote, or a Hub id."),
+    typer.Option(
+        "-m",
+        "--model",
+        metavar="RUN",
+        help="A folder that `train` wrote, or a Hub id; without it, the model in the package.",
+    ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, …")]
 MAX_SEED = 2**63 - 1

@@ -220,13 +220,12 @@ def names_beside(panel: Axes, names: Sequence[tuple[float, float, str, str]]) ->
     low, high = panel.get_ylim()
     panel.set_ylim(low, high)  # names are not to move the scale
     gap = 0.06 * (high - low)
-    x = max(end for end, *_ in names)
     ordered = sorted(names, key=lambda name: name[1])
     for (end, y, text, color), at in zip(
         ordered, spread_apart([name[1] for name in ordered], gap, low + gap / 2), strict=True
     ):
         panel.annotate(
-            text, (end, y), xytext=(1.06 * x, at), textcoords="data", fontsize=8,
+            text, (end, y), xytext=(1.06 * end, at), textcoords="data", fontsize=8,
             color=_darker(color), va="center_baseline", annotation_clip=False, bbox=BEHIND,
             arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.5, "alpha": 0.6,
                         "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)},

@@ -93,8 +93,9 @@ def on_seeds(rows: Sequence[Row]) -> str:
 
 
 def signatures(outcomes: Iterable[Outcome]) -> list[str]:
-    """The signatures of all figures."""
-    found = [r["signature"] for o in outcomes for r in (o.valid, o.test) if "signature" in r]
+    """The signatures of all figures; those that are the same once."""
+    every = [r["signature"] for o in outcomes for r in (o.valid, o.test) if "signature" in r]
+    found = dict.fromkeys(every)
     return ["## Signatures", block("\n".join(found))] if found else []
 
 
