@@ -41,6 +41,7 @@ from spellonce.evaluation import TokenScores
 from spellonce.lexicon import EOS_ID, UNK_ID
 from spellonce.loading import load
 from spellonce.model import Model
+from spellonce.ngrams import Ngrams
 from spellonce.surprisal import Rows, View
 from spellonce.two_level import TwoLevel
 
@@ -107,22 +108,32 @@ def forms(model: Model, texts: list[str], *, quick: bool) -> dict[str, list[list
 def bigram_bits(model: Model, stories: list[str]) -> list[Floats] | None:
     """The same by a bigram (Kneser–Ney) of the training text; novel words are spelled by the model.
 
-    None where the run came without its text.
+    None where the run came without its text, and without such counts of it.
     """
-    lexicon = model.lexicon
-    path = None if model.folder is None else model.folder / "data/train.ids"
-    if path is None or not path.is_file() or not isinstance(model.network, TwoLevel):
+    counted = bigram(model)
+    if counted is None:
         return None
-    ids = encoding.open_ids(path)
-    known = np.where(ids < lexicon.n_lexemes, ids, UNK_ID)
-    counted = ngrams.count(known, lexicon.n_lexemes, 2)
     found = []
     for text in stories:
         scores = model.score(text)
-        reading_ids, _ = lexicon.encode(model.tokens(text))
+        reading_ids, _ = model.lexicon.encode(model.tokens(text))
         p, _ = counted.probabilities(reading_ids[:, None], np.array([[EOS_ID]]))
         found.append(column(by_word(model, text, replace(scores, nats_lexeme=-np.log(p[:, 0])))))
     return found
+
+
+def bigram(model: Model) -> Ngrams | None:
+    """Counts of pairs of lexemes: the model's own, or those of the text beside it."""
+    network = model.network
+    if not isinstance(network, TwoLevel):
+        return None
+    if network.mixture is not None and network.mixture.ngrams.reach == 1:
+        return network.mixture.ngrams
+    path = None if model.folder is None else model.folder / "data/train.ids"
+    if path is None or not path.is_file():
+        return None
+    ids, n = encoding.open_ids(path), model.lexicon.n_lexemes
+    return ngrams.count(np.where(ids < n, ids, UNK_ID), n, 2)
 
 
 def log_frequency(counts: Counter[str], word: str) -> float:
