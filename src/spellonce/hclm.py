@@ -219,6 +219,13 @@ class HCLM(Network):
         total = nats.sum()
         return WindowNats(total, total.new_zeros(()), Hidden(states, dropped)), state
 
+    @torch.no_grad()
+    def settle(self, inputs: NDArray[np.int64], spellings: Spellings) -> None:
+        """What is usual, for the head that looks back."""
+        types, rows = np.unique(inputs, return_inverse=True)
+        vectors = self.composer(types, spellings)
+        self.lm.settle(vectors[torch.from_numpy(rows.reshape(inputs.shape)).to(vectors.device)])
+
     # --- scoring ------------------------------------------------------------------------------
 
     def _words(

@@ -226,21 +226,33 @@ class LSTMStack(nn.Module):
 
     def run(self, x: Tensor, state: State, noise: Noise | None = None) -> tuple[Hidden, State]:
         """Reads vectors (T, B, D)."""
+        read = x
+        x, new_state = self._run_layers(x, state, noise)
+        if self.recall is not None:
+            x, seen = self.recall(read, x, state[len(self.layers)])
+            new_state.append(seen)
+        return Hidden(x, dropout(x, self.config.drop_output, noise, "output")), new_state
+
+    def _run_layers(self, x: Tensor, state: State, noise: Noise | None) -> tuple[Tensor, State]:
+        """The same without looking back."""
         c = self.config
-        read, x = x, dropout(x, c.drop_input, noise, "input")
+        x = dropout(x, c.drop_input, noise, "input")
         new_state: State = []
-        n_layers = len(self.layers)
-        for i, (layer, layer_state) in enumerate(zip(self.layers, state[:n_layers], strict=True)):
+        of_layers = state[: len(self.layers)]
+        for i, (layer, layer_state) in enumerate(zip(self.layers, of_layers, strict=True)):
             if i > 0:
                 x = dropout(x, c.drop_hidden, noise, f"hidden {i}")
             x, layer_state = layer(x, layer_state, c.drop_recurrent, noise, f"recurrent {i}")
             new_state.append(layer_state)
         if self.projection is not None:
             x = self.projection(x).to(self.projection.weight.dtype)
+        return x, new_state
+
+    @torch.no_grad()
+    def settle(self, x: Tensor) -> None:
+        """Takes from vectors of a text (T, B, D) what is usual, once the weights are final."""
         if self.recall is not None:
-            x, seen = self.recall(read, x, state[n_layers])
-            new_state.append(seen)
-        return Hidden(x, dropout(x, c.drop_output, noise, "output")), new_state
+            self.recall.settle(x, self._run_layers(x, self.zero_state(x.shape[1]), None)[0])
 
 
 class LexemeLM(LSTMStack):

@@ -90,6 +90,10 @@ class Network(nn.Module, ABC):
 
     # --- training -----------------------------------------------------------------------------
 
+    @abstractmethod
+    def settle(self, inputs: NDArray[np.int64], spellings: Spellings) -> None:
+        """Takes from a text, inputs as of windows (T, B), what it is to know once it is trained."""
+
     @property
     @abstractmethod
     def n_ids(self) -> int:

@@ -5,6 +5,12 @@ its value is the vector that was read of it, and what is found is added to the h
 
     h′ = h + W · Σ_j a_j · e(w_j),   a ∝ exp(sharpness · cos(q(h), k(h_{j−1}))) or exp(none)
 
+j are the last M words. Where a text has only begun there are fewer, and each that is missing counts
+as a usual word: as alike as words are on average, and with the mean of what was read. Both are taken
+from the training text once the weights are final (`settle`). Without them the few words of a short
+text would get the weight of M, which the network has never seen in training: first sentences of
+articles cost a tenth more, and a model that writes quotes itself without end.
+
 Embeddings are tied to the softmax, so to look at a word is to make it likelier, and there is little
 to learn before that pays: W begins as half the identity, and q and k as the same map. It is a part
 of the network, trained with it: no weight changes while a text is scored, and no word further back
@@ -39,6 +45,10 @@ class Recall(nn.Module):
         """In units of what it begins with, so that it is of the size of other weights."""
         self.none = nn.Parameter(torch.empty(()))
         """The logit of looking at no word."""
+        self.usual = nn.Parameter(torch.zeros(n_embed), requires_grad=False)
+        """What is read on average."""
+        self.usual_alike = nn.Parameter(torch.zeros(()), requires_grad=False)
+        """How alike queries and keys are on average: a cosine."""
 
     def initialise(self, generator: torch.Generator) -> None:
         """Seeded weights; states that are alike find each other from the beginning."""
@@ -49,6 +59,15 @@ class Recall(nn.Module):
             self.out.weight.copy_(0.5 * torch.eye(n_embed))
             self.sharpness.fill_(1.0)
             self.none.fill_(_NONE)
+            self.usual.zero_()
+            self.usual_alike.zero_()
+
+    @torch.no_grad()
+    def settle(self, read: Tensor, hidden: Tensor) -> None:
+        """Takes what is usual from a text: vectors that were read, and states.  (T, B, D)"""
+        self.usual.copy_(read.mean((0, 1)))
+        queries, keys = (_unit(map_(hidden)).mean(0) for map_ in (self.query, self.key))  # (B, K)
+        self.usual_alike.copy_((queries * keys).sum(1).mean())
 
     def zero_state(self, n_rails: int) -> tuple[Tensor, ...]:
         """Keys and values of the last M words, which of them there are, and the next one's key."""
@@ -99,15 +118,20 @@ class Recall(nn.Module):
         # Of the words from before, the first t + 1 are out of reach of the query at t.
         left = torch.arange(len(old_keys), device=queries.device) > step  # (T, N)
         ago = step + (len(own) - len(queries)) - torch.arange(len(own), device=queries.device)
+        is_old = left & there.permute(1, 2, 0)  # (B, T, N)
+        is_new = (ago >= 0) & (ago < self.reach)  # (T, N)
+        n_missing = self.reach - is_old.sum(2, keepdim=True) - is_new.sum(1)[:, None]  # (B, T, 1)
+        usual = _SHARPNESS * self.sharpness * self.usual_alike + n_missing.clamp_min(1).log()
         logits = [
             self.none.expand(queries.shape[1], len(queries), 1),
-            self._alike(queries, old_keys, left & there.permute(1, 2, 0)),
-            self._alike(queries, own, (ago >= 0) & (ago < self.reach)),
+            usual.masked_fill(n_missing <= 0, float("-inf")),
+            self._alike(queries, old_keys, is_old),
+            self._alike(queries, own, is_new),
         ]
         weights = torch.softmax(torch.cat(logits, 2), 2)
-        _, old, new = torch.split(weights, [x.shape[2] for x in logits], 2)
+        _, missing, old, new = torch.split(weights, [x.shape[2] for x in logits], 2)
         found = old @ old_values.transpose(0, 1) + new @ read.transpose(0, 1)  # (B, T, D)
-        return found.transpose(0, 1)
+        return (found + missing * self.usual).transpose(0, 1)
 
     def _alike(self, queries: Tensor, keys: Tensor, in_reach: Tensor) -> Tensor:
         """The logits of words: (T, B, K), (N, B, K) → (B, T, N)"""

@@ -38,6 +38,8 @@ from spellonce.two_level import TwoLevel
 
 _SCALE_WINDOWS = 20
 """Windows over which gradients are measured."""
+_SETTLE_WINDOWS = 10
+"""Windows from which is taken what is usual."""
 
 
 class Trainer:
@@ -351,6 +353,12 @@ class Trainer:
                     squares[name] = squares[name] + square if name in squares else square
         self.optimizer.zero_grad(set_to_none=True)
         return {name: square.sqrt() for name, square in squares.items()}
+
+    def settle(self) -> None:
+        """Tells the network what is usual in the text, now that its weights are final."""
+        n = min(_SETTLE_WINDOWS, len(self.rails.cuts(0)) - 1)
+        inputs = np.concatenate([self.rails.window(0, i).inputs for i in range(n)])
+        self.network.settle(inputs, self.spellings)
 
     # --- checkpoints --------------------------------------------------------------------------
 

@@ -354,6 +354,7 @@ class _Training:
         fmt = text_format(self.config)
         model = Model(trainer.network, self.lexicon, self.recipe, fmt, self.config)
         with trainer.averages.swapped_in():
+            trainer.settle()
             begin = time.perf_counter()
             scores = score_reading(trainer.network, self.lexicon, self._valid_reading())
             valid = model.report(scores, "valid", time.perf_counter() - begin)

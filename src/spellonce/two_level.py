@@ -101,6 +101,11 @@ class TwoLevel(Network):
         """The speller stays on plain SGD (paper, appendix A)."""
         return name.startswith(("lm.", "feedback."))
 
+    def settle(self, inputs: NDArray[np.int64], spellings: Spellings) -> None:
+        """What is usual, for the head that looks back."""
+        if isinstance(self.lm, LexemeLM):
+            self.lm.settle(self.lm.embed(torch.from_numpy(inputs).to(self.device)))
+
     def initialise(self, seed: int, lexicon: Lexicon) -> None:
         """Seeded weights."""
         generator = torch.Generator().manual_seed(seed)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spellonce.batching import Window
-from spellonce.lexeme_lm import LexemeModel, State
+from spellonce.lexeme_lm import LexemeLM, LexemeModel, State
 from spellonce.lexicon import EOS_ID, N_SPECIAL, UNK_ID, Lexicon, Spellings
 from spellonce.network import (
     MAX_LENGTH,
@@ -57,6 +57,11 @@ class UnitLM(Network):
     def n_ids(self) -> int:
         """All units."""
         return len(self.units)
+
+    def settle(self, inputs: NDArray[np.int64], spellings: Spellings) -> None:
+        """What is usual, for the head that looks back."""
+        if isinstance(self.lm, LexemeLM):
+            self.lm.settle(self.lm.embed(torch.from_numpy(inputs).to(self.device)))
 
     def initialise(self, seed: int, lexicon: Lexicon) -> None:
         """Seeded weights; what matters is how often the units were seen, not the types."""
