@@ -220,8 +220,8 @@ def source_of(config: dict[str, Any], split: str) -> Source:
                 f"{gone}, which the run was trained with, is gone: put it back, "
                 "set SPELLONCE_DATA to where its data set is, or score a text with --text"
                 if gone.is_absolute()
-                else "the model came without the texts that it was trained with: score a text of "
-                f"yours with --text FILE, or set SPELLONCE_DATA to where {config['data']['name']} is"
+                else "the model came without the texts that it was trained with: score yours with "
+                f"--text FILE, or set SPELLONCE_DATA to where {config['data']['name']} is"
             ) from error
     source = Source(segments)
     if source.sha256() != splits[split]["sha256"]:

@@ -6,10 +6,10 @@ its value is the vector that was read of it, and what is found is added to the h
     h′ = h + W · Σ_j a_j · e(w_j),   a ∝ exp(sharpness · cos(q(h), k(h_{j−1}))) or exp(none)
 
 j are the last M words. Where a text has only begun there are fewer, and each that is missing counts
-as a usual word: as alike as words are on average, and with the mean of what was read. Both are taken
-from the training text once the weights are final (`settle`). Without them the few words of a short
-text would get the weight of M, which the network has never seen in training: first sentences of
-articles cost a tenth more, and a model that writes quotes itself without end.
+as a usual word: as alike as words are on average, and with the mean of what was read. Both are
+taken from the training text once the weights are final (`settle`). Without them the few words of a
+short text would get the weight of M, which the network has never seen in training: first sentences
+of articles would cost a tenth more, and a model that writes would quote itself without end.
 
 Embeddings are tied to the softmax, so to look at a word is to make it likelier, and there is little
 to learn before that pays: W begins as half the identity, and q and k as the same map. It is a part
