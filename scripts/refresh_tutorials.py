@@ -1,4 +1,4 @@
-"""Runs the commands and the Python of tutorials, and puts what they print into the pages.
+"""Runs the commands and the Python of tutorials (or the README), and puts in what they print.
 
     python scripts/refresh_tutorials.py RUN PAGE [PAGE …]
 

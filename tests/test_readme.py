@@ -12,6 +12,7 @@ import typer.main
 from spellonce import cli
 
 from .conftest import call, make_text, tiny
+from .test_tutorials import fences, perform
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 BLOCKS = README.split("\n```")[1::2]
@@ -61,3 +62,31 @@ def test_every_option_in_the_readme_exists(command: list[str]) -> None:
     for word in words:
         word = word.strip("[]")
         assert not word.startswith("-") or word in options, f"no option {word}"
+
+
+def same(printed: str, told: str) -> bool:
+    """Whether two texts are the same, but for the last digits of numbers with a point in them.
+
+    >>> same("a 1.2345 b", "a 1.2346 b"), same("a 1.2 b", "a 1.3 b"), same("a 7", "a 8")
+    (True, False, False)
+    """
+    number = r"(\d+\.\d+)"
+    mine, theirs = (re.split(number, text) for text in (printed, told))
+    return len(mine) == len(theirs) and all(
+        abs(float(a) - float(b)) < 2e-3 if i % 2 else a == b
+        for i, (a, b) in enumerate(zip(mine, theirs, strict=True))
+    )
+
+
+def test_what_the_readme_shows_is_what_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands after `$ ` in `console` blocks, with the model in the package."""
+    monkeypatch.chdir(tmp_path)
+    shown = [fence for fence in fences(README) if fence.language == "console"]
+    assert shown
+    for fence in shown:
+        for part in re.split(r"^\$ ", fence.body, flags=re.M)[1:]:
+            command, _, told = part.partition("\n")
+            printed = perform(command)
+            assert same(printed, told), (command, printed, told)

@@ -794,7 +794,7 @@ def test_the_lexeme_lm_learns_what_counts_leave_to_say() -> None:
     """`complement`: the gradient is that of the mixture, by plain differentiation."""
     mixed = make("mixed")
     assert isinstance(mixed, TwoLevel) and mixed.mixture is not None
-    mixed.mixture.config = NgramConfig(complement=1.0)
+    mixed.mixture.complement = 1.0
     trainer = make_trainer("mixed", mixed)
     window, names = trainer.rails.window(0, 0), ["lm.table.weights.0", "lm.layers.0.weight_hh"]
     parameters = [trainer.parameters[name] for name in names]
@@ -811,6 +811,37 @@ def test_the_lexeme_lm_learns_what_counts_leave_to_say() -> None:
     torch.testing.assert_close(nats.lm, plain)
     for mine, theirs in zip(found, torch.autograd.grad(plain, parameters), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("complement", [0.0, 0.5, 1 - 1e-9])
+def test_the_speller_learns_alone_or_what_counts_leave_to_say(complement: float) -> None:
+    mixed = make("mixed")
+    assert isinstance(mixed, TwoLevel) and isinstance(mixed.novel, Speller)
+    speller, gate = mixed.novel, mixed.novel.mixture
+    assert gate is not None
+    spellings = make_lexicon().spellings().take(np.arange(2, 8))
+    vectors = torch.randn(6, mixed.lm.table.n_embed, generator=torch.Generator().manual_seed(1))
+    inner = [p for p in speller.parameters() if all(p is not q for q in gate.parameters())]
+    outer = list(gate.parameters())
+    torch.nn.init.zeros_(gate.gate.weight)  # else what the gate sees learns from it too
+    quiet = Noise(0)
+
+    def slopes(parameters: list[torch.nn.Parameter]) -> list[Tensor]:
+        nats = speller.nats(vectors, spellings, quiet, counted=True)
+        return [nats, *torch.autograd.grad(nats.sum(), parameters)]
+
+    gate.complement = 1.0
+    plain, *beside = slopes([*inner, *outer])
+    speller.mixture = None
+    _, *alone = slopes(inner)
+    speller.mixture = gate
+    gate.complement = complement
+    value, *found = slopes([*inner, *outer])
+    torch.testing.assert_close(value, plain)
+    for mine, a, b in zip(found, alone, beside, strict=False):
+        torch.testing.assert_close(mine, (1 - complement) * a + complement * b)
+    for mine, b in zip(found[len(inner) :], beside[len(inner) :], strict=True):
+        torch.testing.assert_close(mine, b)
 
 
 def test_spellings_are_counted_word_by_word() -> None:

@@ -40,7 +40,8 @@ class NgramConfig:
     """No more of the training text is counted."""
     complement: float = 0.0
     """How far the lexeme LM is trained for the mixture (1) and not as if it were alone (0)."""
-
+    spelling_complement: float = 1.0
+    """The same for the speller. Alone, it learns of vectors also what counts say without them."""
     embeddings: bool = False
     """Whether lexemes that have the same neighbours start with like embeddings."""
 
@@ -50,8 +51,9 @@ class NgramConfig:
                 raise ConfigError(f"ngrams.{name} must be at least 1, got {getattr(self, name)}")
         if self.embeddings and self.order < 2:
             raise ConfigError("ngrams.embeddings needs pairs of words: ngrams.order=2 or more")
-        if not 0 <= self.complement <= 1:
-            raise ConfigError(f"complement must be between 0 and 1, got {self.complement}")
+        for name in ("complement", "spelling_complement"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -122,9 +124,9 @@ def blend(log_probs: Tensor, counts: Tensor, logit: Tensor) -> Tensor:
 class _Gate(nn.Module):
     """How far counts are trusted."""
 
-    def __init__(self, model: Ngrams, n_vector: int) -> None:
+    def __init__(self, model: Ngrams, n_vector: int, complement: float) -> None:
         super().__init__()
-        self.ngrams = model
+        self.ngrams, self.complement = model, complement
         self.gate = nn.Linear(n_vector, 1, bias=False)
         self.trust = nn.Parameter(torch.empty(model.n_kinds))
 
@@ -144,6 +146,22 @@ class _Gate(nn.Module):
         """Nats of the mixture, given those of the LSTM.  (…), (…, D) → (…)"""
         counts = torch.from_numpy(p).to(lstm_nats)
         return -self._mix(-lstm_nats, counts, hidden, torch.from_numpy(kinds).to(hidden.device))
+
+    def share(
+        self,
+        lstm_nats: Tensor,
+        hidden: Tensor,
+        p: NDArray[np.float64],
+        kinds: NDArray[np.int64],
+    ) -> Tensor:
+        """How much each word is to count in the training of the LSTM.  (…), (…, D) → (…)
+
+        The gradient of the mixture's nats is that of the LSTM's, times the LSTM's part in it.
+        """
+        logit = self.logit(hidden, torch.from_numpy(kinds).to(hidden.device))
+        mixed = self.nats(lstm_nats, hidden, p, kinds)
+        part = (functional.logsigmoid(-logit) - lstm_nats + mixed).exp()
+        return 1 - self.complement * (1 - part)
 
     def log_probs(self, log_probs: Tensor, hidden: Tensor, before: list[list[int]]) -> Tensor:
         """The mixture over all that may come, after some words or characters each.  (N, V)"""
@@ -168,28 +186,12 @@ class TextMixture(_Gate):
     """Beside a lexeme LM."""
 
     def __init__(self, model: Ngrams, n_vector: int, config: NgramConfig) -> None:
-        super().__init__(model, n_vector)
+        super().__init__(model, n_vector, config.complement)
         self.config = config
 
     def embeddings(self, generator: torch.Generator) -> Tensor:
         """Embeddings to start from: words with the same neighbours have like ones.  (V, D)"""
         return neighbour_vectors(self.ngrams, self.gate.in_features, generator)
-
-    def share(
-        self,
-        lstm_nats: Tensor,
-        hidden: Tensor,
-        p: NDArray[np.float64],
-        kinds: NDArray[np.int64],
-    ) -> Tensor:
-        """How much each word is to count in the training of the lexeme LM.  (N,), (N, D) → (N,)
-
-        The gradient of the mixture's nats is that of the LSTM's, times the LSTM's part in it.
-        """
-        logit = self.logit(hidden, torch.from_numpy(kinds).to(hidden.device))
-        mixed = self.nats(lstm_nats, hidden, p, kinds)
-        part = (functional.logsigmoid(-logit) - lstm_nats + mixed).exp()
-        return 1 - self.config.complement * (1 - part)
 
     def zero_history(self, n_rails: int) -> Tensor:
         """What was read before anything was: (reach, B)."""
@@ -215,6 +217,20 @@ class TextMixture(_Gate):
 
 class SpellingMixture(_Gate):
     """Beside a speller."""
+
+    def __init__(self, model: Ngrams, n_vector: int, config: NgramConfig) -> None:
+        super().__init__(model, n_vector, config.spelling_complement)
+
+    def training_nats(
+        self, nats: Tensor, hidden: Tensor, p: NDArray[np.float64], kinds: NDArray[np.int64]
+    ) -> Tensor:
+        """Nats of the mixture, from which the speller and the gate learn what each is to learn."""
+        if self.complement == 1:
+            return self.nats(nats, hidden, p, kinds)
+        with torch.no_grad():
+            share = self.share(nats, hidden, p, kinds)
+        alone = share * nats
+        return self.nats(nats.detach(), hidden.detach(), p, kinds) + alone - alone.detach()
 
     def zero_history(self, n_words: int) -> NDArray[np.int64]:
         """What is before BOW: (reach, N)."""

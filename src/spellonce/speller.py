@@ -299,7 +299,8 @@ class Speller(nn.Module):
             ).view_as(targets)
             if self.mixture is not None and history is not None:
                 p, kinds, history = self.mixture.steps(inputs, targets, history, counted)
-                nats = self.mixture.nats(nats, x, p, kinds)
+                mix = self.mixture.nats if noise is None else self.mixture.training_nats
+                nats = mix(nats, x, p, kinds)
                 nats = nats.masked_fill(targets == _PAD, 0.0)
             total = total + nats.double().sum(0)
         return total.to(self.characters.dtype)

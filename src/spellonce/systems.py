@@ -172,7 +172,7 @@ def _mixed(
     parts: Parts, lexicon: Lexicon, material: Material, composition: Composed | None
 ) -> TwoLevel:
     assert material.counted is not None
-    mixture = SpellingMixture(material.counted.spellings, parts.speller.n_hidden)
+    mixture = SpellingMixture(material.counted.spellings, parts.speller.n_hidden, parts.ngrams)
     speller = Speller(parts.speller, len(lexicon.alphabet), parts.lm.n_embed, mixture)
     return TwoLevel(
         _lm(parts, lexicon),

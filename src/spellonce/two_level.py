@@ -172,7 +172,7 @@ class TwoLevel(Network):
     ) -> tuple[Tensor, Tensor]:
         """(nats that the gate learns from, nothing in size that the lexeme LM learns from)."""
         share = None
-        if mixture.config.complement:
+        if mixture.complement:
             with torch.no_grad():
                 each = self.lm.table.nats(hidden, targets)[1]
                 share = mixture.share(each, hidden, p, kinds)
