@@ -1,6 +1,6 @@
 """Makes the model that comes with the package, from WikiText-2 (or a part of it).
 
-    python scripts/build_box.py WIKITEXT OUT [--budget 60m]
+    python scripts/build_box.py WIKITEXT OUT [--budget 60m] [--threads 2]
 
 WIKITEXT is a folder as WikiText comes; the text is made natural first (natural_wikitext.py). OUT
 gets the run; what ships, a byte for each weight, goes to src/spellonce/box, with its card.
@@ -21,7 +21,9 @@ from spellonce.loading import BOX, load
 from spellonce.runs import RunFolder
 from spellonce.tuning import tune_run
 
-SETTINGS = ["vocab_size=28000", "n_embed=256", "lm.n_hidden=640", "ngrams.order=2"]
+RECIPE = "cpu"
+SETTINGS = ["vocab_size=28000", "n_embed=256", "lm.n_hidden=512", "ngrams.order=2",
+            "lexicon_interval=1", "lexicon_batch=100"]  # fmt: skip
 LIMIT = 16e6
 CARD = """# The model in the box
 
@@ -49,7 +51,7 @@ def main() -> int:
     parser.add_argument("wikitext", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--budget", default="60m")
-    parser.add_argument("--recipe", default="cpu")
+    parser.add_argument("--threads")
     arguments = parser.parse_args()
     here = Path(__file__).parent
     natural = arguments.out / "wikitext-2-natural"
@@ -60,8 +62,9 @@ def main() -> int:
     run = arguments.out / "run"
     settings = [part for setting in SETTINGS for part in ("--set", setting)]
     subprocess.run(
-        [sys.executable, "-m", "spellonce", "train", natural, "--recipe", arguments.recipe,
-         "--budget", arguments.budget, "--out", run, "--resume", *settings],
+        [sys.executable, "-m", "spellonce", "train", natural, "--recipe", RECIPE,
+         "--budget", arguments.budget, "--out", run, "--resume", *settings,
+         *(["--threads", arguments.threads] if arguments.threads else [])],
         check=True,
     )  # fmt: skip
     folder = RunFolder(run)
@@ -70,13 +73,13 @@ def main() -> int:
     if BOX.exists():
         shutil.rmtree(BOX)
     hub.pack(folder, BOX, small=True, dynamic=False)
-    write_card(run, arguments.recipe)
+    write_card(run)
     size = sum(path.stat().st_size for path in BOX.rglob("*") if path.is_file())
     print(f"{BOX}: {size / 1e6:.1f} MB")
     return int(size > LIMIT)
 
 
-def write_card(run: Path, recipe: str) -> None:
+def write_card(run: Path) -> None:
     from spellonce.adaptive import Learning
 
     full, small = load(run), load(BOX)
@@ -88,7 +91,7 @@ def write_card(run: Path, recipe: str) -> None:
     (BOX / "README.md").write_text(
         CARD.format(
             tokens=full.config["data"]["train_tokens"], data=full.config["data"]["name"],
-            recipe=recipe, settings=", ".join(f"`{setting}`" for setting in SETTINGS),
+            recipe=RECIPE, settings=", ".join(f"`{setting}`" for setting in SETTINGS),
             minutes=result["seconds_in_all"] / 60,
             threads=full.config["threads"], lexemes=full.lexicon.n_lexemes - 2,
             valid=static["valid"], test=static["test"],
