@@ -217,3 +217,25 @@ def test_first_embeddings_are_singular_vectors_of_mutual_information(width: int)
     scale = np.linalg.norm(vectors) / np.linalg.norm(expected)
     np.testing.assert_allclose(vectors @ vectors.T, scale**2 * expected @ expected.T, atol=1e-6)
     assert vectors.std() == pytest.approx(0.1 / 3**0.5, rel=0.03)
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=60),
+    st.integers(1, 5),
+    st.lists(st.lists(st.integers(-1, 5), max_size=7), min_size=1, max_size=6),
+)
+@settings(max_examples=60, deadline=None)
+def test_many_distributions_are_those_of_each(
+    text: list[int], order: int, histories: list[list[int]]
+) -> None:
+    model = count(np.array(text), 6, order)
+    before = np.full((model.reach, len(histories)), -1)
+    for i, history in enumerate(histories):
+        last = history[len(history) - model.reach :] if model.reach <= len(history) else history
+        if last and model.reach:
+            before[model.reach - len(last) :, i] = last
+    p, kinds = model.distributions(before)
+    for i, history in enumerate(histories):
+        alone, kind = model.distribution(before[:, i].tolist())
+        np.testing.assert_allclose(p[i], alone, rtol=1e-12)
+        assert kinds[i] == kind

@@ -166,12 +166,14 @@ class _Gate(nn.Module):
     def log_probs(self, log_probs: Tensor, hidden: Tensor, before: list[list[int]]) -> Tensor:
         """The mixture over all that may come, after some words or characters each.  (N, V)"""
         reach = self.ngrams.reach
-        recent = [tuple(history[max(0, len(history) - reach) :]) for history in before]
-        known = {history: self.ngrams.distribution(history) for history in set(recent)}
-        found = [known[history] for history in recent]
-        counts = torch.from_numpy(np.stack([p for p, _ in found])).to(log_probs)
-        kinds = torch.tensor([[kind] for _, kind in found], device=hidden.device)
-        return self._mix(log_probs, counts, hidden[:, None], kinds)
+        recent = np.full((reach, len(before)), -1)
+        for i, history in enumerate(before):
+            last = history[max(0, len(history) - reach) :]
+            recent[reach - len(last) :, i] = last
+        p, kinds = self.ngrams.distributions(recent)
+        counts = torch.from_numpy(p).to(log_probs)
+        kind = torch.from_numpy(kinds).to(hidden.device)[:, None]
+        return self._mix(log_probs, counts, hidden[:, None], kind)
 
     def _mix(self, log_probs: Tensor, counts: Tensor, hidden: Tensor, kinds: Tensor) -> Tensor:
         return blend(log_probs, counts, self.logit(hidden, kinds))

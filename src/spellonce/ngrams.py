@@ -208,6 +208,28 @@ class Ngrams:
         found = self.expand(before)
         return found.sums(self.unigram, np.arange(self.n_words)), found.kind
 
+    def distributions(self, before: Words) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """The same for many of them (reach, N), the last one behind: (N, V) and (N,)."""
+        n = before.shape[1]
+        p, kinds = np.tile(self.unigram, (n, 1)), np.zeros(n, dtype=np.int64)
+        contexts = before
+        for length, order in enumerate(self.orders[1:], 1):
+            context = contexts[-1]
+            total = np.where(context >= 0, order.totals[context], 0).astype(np.int64)
+            row = np.flatnonzero(total)
+            here, total = context[row], total[row]
+            p[row] *= (order.left[here] / total)[:, None]
+            begins = order.begins[here].astype(np.int64)
+            lengths = order.begins[here + 1].astype(np.int64) - begins
+            ends = np.cumsum(lengths)
+            places = np.arange(lengths.sum()) + np.repeat(begins - ends + lengths, lengths)
+            a = order.counts[places].astype(np.int64)
+            seen = (a - order.discounts[np.minimum(a, 3)]) / np.repeat(total, lengths)
+            p[np.repeat(row, lengths), order.words[places]] += seen
+            kinds[row] = _kind(length, total)
+            contexts = order.find(contexts[:-1], before[length:])
+        return p, kinds
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything, by name, in few bytes: sorted keys by their distances, small numbers in small
         integers, and nothing that follows from the rest."""
