@@ -235,7 +235,7 @@ def test_many_distributions_are_those_of_each(
         if last and model.reach:
             before[model.reach - len(last) :, i] = last
     p, kinds = model.distributions(before)
-    for i, history in enumerate(histories):
+    for i in range(len(histories)):
         alone, kind = model.distribution(before[:, i].tolist())
         np.testing.assert_allclose(p[i], alone, rtol=1e-12)
         assert kinds[i] == kind
