@@ -278,20 +278,26 @@ def tune_dynamic(
 def tune_run(
     model: Model,
     *,
+    n_tokens: int | None = None,
     n_dynamic: int = 20_000,
     status: Callable[[str], None] = lambda message: None,
 ) -> dict[str, Any]:
     """Tunes a run on its validation split and stores what was found; all that was tried.
 
-    Growth is kept if text with cache and growth is likelier than with the cache alone.
+    Growth is kept if text with cache and growth is likelier than with the cache alone. `n_tokens`:
+    of the split, if not all; `n_dynamic`: of these, for trying rates of dynamic evaluation.
     """
     network, folder = model.network, model.folder
     if not isinstance(network, TwoLevel) or folder is None:
         raise ConfigError("only a run of a two-level model can be tuned")
     own = folder.model_sum
     reading = read(model.split_lines("valid"), model.format)
+    n_chars = reading.text_chars
+    if n_tokens is not None and n_tokens < len(reading):
+        reading = reading.head(n_tokens)
+        n_chars = int(reading.n_chars.sum())
     status("reading the validation split")
-    text = follow(network, model.lexicon, reading.tokens, reading.text_chars)
+    text = follow(network, model.lexicon, reading.tokens, n_chars)
     tried: list[dict[str, Any]] = [{"what": "static", "bpc": text.static_bpc()}]
     status("growth")
     growth, grown = tune_growth(text)
